@@ -259,6 +259,11 @@ class OpPrograms:
     differentiable: int = 0
     places: Sequence[int] = ()
 
+    @property
+    def cotangents(self) -> tuple[Proxy, ...]:
+        """The cotangents that backward takes."""
+        return self.traces[1].inputs[: self.differentiable]
+
 
 def op_programs(symbol: Symbol) -> OpPrograms | None:
     """The programs of the autograd.Function that ops of a symbol apply, if it has any.

@@ -141,7 +141,7 @@ class SecondDerivatives:
             for bound in silent.symbols:
                 if programs_of(bound.symbol):
                     raise UnsupportedError(
-                        f"{bound.symbol.name} was recorded with its first derivative, and has no second derivatives",
+                        "an operation of a tensor subclass has its first derivative alone, no second derivatives",
                         location=bound.location,
                         advice=(_IN_EAGER,),
                     )

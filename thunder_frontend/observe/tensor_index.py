@@ -113,8 +113,8 @@ class TensorIndex:
     def _search(self) -> None:
         """Index the contents of the nodes that were added since the last search."""
         added = list(islice(self._nodes.values(), self._searched, None))  # nodes are never removed
-        self._searched += len(added)
         for node in added:
+            self._searched += 1
             self._search_node(node, 0)
 
     def _search_node(self, node: Node, depth: int) -> None:

@@ -39,36 +39,38 @@ def derive_by_programs(query: Query) -> Derivative | None:
     def inlining(pairs: list[tuple[Proxy, Proxy]]) -> Inlining:
         return Inlining(pairs, lambda _: f":{next(names)}", lambda: next(storages))
 
-    within = inlining(list(zip(forward.inputs, bound.args, strict=True)))
-    given, aliases = {proxy.name for proxy in forward.inputs}, []
+    of_forward = inlining(list(zip(forward.inputs, bound.args, strict=True)))
+    taken, aliases = {proxy.name for proxy in forward.inputs}, []
     for value, result in zip(values, results, strict=True):
-        if value.name in given:  # an argument, or another result
-            aliases.append(_call(torch.ops.aten.alias.default, (within.value(value),), result))
-        given.add(value.name)
-        within.add([(value, result)])
-    ops = [*_inlined(forward, within), *aliases]
+        if value.name in taken:  # an argument, or another result
+            aliases.append(_call(torch.ops.aten.alias.default, (of_forward.value(value),), result))
+        taken.add(value.name)
+        of_forward.add([(value, result)])
+    forward_ops = [*_inlined(forward, of_forward), *aliases]
 
-    later = inlining(list(zip(backward.inputs[programs.differentiable :], map(within.value, saved), strict=True)))
+    of_backward = inlining(
+        list(zip(backward.inputs[programs.differentiable :], map(of_forward.value, saved), strict=True))
+    )
     cotangents: dict[str, TensorProxy] = {}
-    of_backward: list[BoundSymbol] = []
-    for result, inner in zip(results, _expected(programs)):
+    backward_ops: list[BoundSymbol] = []
+    for result, inner in zip(results, programs.cotangents):
         assert isinstance(result, TensorProxy)
         assert isinstance(inner, TensorProxy)
         cotangent = stand_in(result, f":{result.name}_cotangent", next(storages))
         cotangent = replace(cotangent, stride=query.cotangent_strides.get(result.name, cotangent.stride))
         cotangents[result.name] = cotangent
         if cotangent.stride == inner.stride:
-            later.add([(inner, cotangent)])
+            of_backward.add([(inner, cotangent)])
         else:
-            strided = later.value(inner)
-            of_backward.append(_call(with_strides, (cotangent, inner.stride), strided))
-    of_backward += _inlined(backward, later)
+            strided = of_backward.value(inner)
+            backward_ops.append(_call(with_strides, (cotangent, inner.stride), strided))
+    backward_ops += _inlined(backward, of_backward)
     gradients = {
-        bound.args[place].name: later.value(gradient)
+        bound.args[place].name: of_backward.value(gradient)
         for place, gradient in zip(programs.places, backward.output, strict=True)
         if bound.args[place].name in query.wanted
     }
-    return Derivative(bound, tuple(ops), tuple(of_backward), cotangents, gradients, SOURCE)
+    return Derivative(bound, tuple(forward_ops), tuple(backward_ops), cotangents, gradients, SOURCE)
 
 
 def _is_suitable(programs: OpPrograms, bound: BoundSymbol) -> bool:
@@ -80,12 +82,8 @@ def _is_suitable(programs: OpPrograms, bound: BoundSymbol) -> bool:
     differentiated = [bound.args[place] for place in programs.places]
     if len({proxy.name for proxy in differentiated}) != len(differentiated):
         return False
-    pairs = [*zip(differentiated, backward.output, strict=True), *zip(bound.outputs(), _expected(programs))]
+    pairs = [*zip(differentiated, backward.output, strict=True), *zip(bound.outputs(), programs.cotangents)]
     return len(forward.inputs) == len(bound.args) and all(map(_are_alike, pairs))
-
-
-def _expected(programs: OpPrograms) -> tuple[Proxy, ...]:
-    return programs.traces[1].inputs[: programs.differentiable]
 
 
 def _are_alike(pair: tuple[Proxy, Proxy]) -> bool:

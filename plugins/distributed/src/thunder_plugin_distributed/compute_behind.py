@@ -8,10 +8,10 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_plugin_distributed.coalesced import gathers_of_inputs, latency_seconds, transfer_seconds
+from thunder_plugin_distributed.compute_time import compute_seconds
 from thunder_plugin_distributed.early_reductions import hands_on
 from thunder_plugin_distributed.gathers import read_positions
 from thunder_plugin_distributed.hardware import Hardware
-from thunder_plugin_distributed.simulation.timeline import compute_seconds
 
 
 def compute_behind(trace: Trace, hardware: Hardware) -> Trace:

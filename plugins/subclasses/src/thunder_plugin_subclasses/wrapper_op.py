@@ -137,7 +137,6 @@ class _Programs(OpPrograms):
     Attributes:
         forward, backward: the programs; without a derivative the second is None.
         arguments: the number of arguments of the op.
-        expected: the cotangents that ``backward`` takes, as proxies.
         unlike: those of ``places`` whose gradients have another shape than the argument; they are `carried`.
     """
 
@@ -145,7 +144,6 @@ class _Programs(OpPrograms):
         self.forward: Any = None
         self.backward: Any = None
         self.arguments = 0
-        self.expected: tuple[Proxy, ...] = ()
         self.unlike: list[int] = []
 
     def without_derivative(self, forward: Trace, differentiable: int) -> None:
@@ -168,7 +166,6 @@ class _Programs(OpPrograms):
         self.unlike = [place for place, gradient in gradients if _shape(forward.inputs[place]) != _shape(gradient)]
         self.traces = forward, backward
         self.returned, self.arguments, self.places = returned, arguments, places
-        self.expected = backward.inputs[: self.differentiable]
 
 
 def _function(programs: _Programs) -> type[torch.autograd.Function]:
@@ -189,7 +186,7 @@ def _function(programs: _Programs) -> type[torch.autograd.Function]:
         @staticmethod
         @once_differentiable
         def backward(ctx: Any, *given: Any) -> Any:
-            pairs = zip(given, programs.expected, strict=False)
+            pairs = zip(given, programs.cotangents, strict=False)
             cotangents = [_cotangent(cotangent, proxy) for cotangent, proxy in pairs]
             pairs = zip(ctx.saved_tensors, ctx.objects, strict=True)
             saved = [value if tensor is None else tensor for tensor, value in pairs]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-import torch
-
-from thunder.report.operation_counts import count_operations
-from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
-from thunder_core.ir.storage_sizes import element_bytes
-from thunder_core.ir.trace import Trace, bodies_of, derivatives_of, programs_of
+from thunder_core.ir.trace import Trace, derivatives_of
 from thunder_core.passes.base import Phase
+from thunder_plugin_distributed.compute_time import compute_seconds
 from thunder_plugin_distributed.hardware import Hardware
 from thunder_plugin_distributed.program_collectives import Issue, issues_of_programs
 
@@ -76,34 +71,3 @@ def times_of(programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ..
         late = max([0.0, *[end - now for end in ends.values()]])
         exposed, now = exposed + late, now + late
     return Times(compute, communication, exposed)
-
-
-def compute_seconds(
-    op: BoundSymbol, hardware: Hardware, derivatives: Mapping[str, Trace] = MappingProxyType({})
-) -> float:
-    """The time of an op: the sum over the ops of its programs and bodies.
-
-    Args:
-        derivatives: backward programs of graphs that autograd recorded, by their names.
-    """
-    return sum(_seconds(each, hardware) for each in _run_by(op, derivatives))
-
-
-def _run_by(op: BoundSymbol, derivatives: Mapping[str, Trace]) -> Iterator[BoundSymbol]:
-    """The ops that compute when ``op`` runs: those of its programs, or itself."""
-    bodies = [*programs_of(op.symbol)[:1], *bodies_of(op)]
-    bodies += [derivatives[proxy.name] for proxy in op.inputs() if proxy.name in derivatives]
-    for body in bodies:
-        for inner in body.symbols:
-            yield from _run_by(inner, {})
-    if not bodies and (op.effects.external or not op.effects.channels):
-        yield op
-
-
-def _seconds(op: BoundSymbol, hardware: Hardware) -> float:
-    if op.is_view():
-        return 0.0
-    tensors = {proxy.name: proxy for proxy in tensors_of(op)}
-    moved = sum(map(element_bytes, tensors.values()))
-    dtype = next((proxy.dtype for proxy in tensors.values()), torch.float32)
-    return hardware.compute_seconds(count_operations(op) or 0, moved, dtype)
