@@ -95,11 +95,8 @@ def _derive(query: Query, executors: Sequence[Executor], key: Any) -> Derivative
     The decisions of executors are stored with it, because forward may no longer contain the op when ops are assigned to
     executors.
     """
-    recorded = derive_by_programs(query)
-    if recorded is not None:
-        return recorded
     if Tag.LOCAL in query.bound.symbol.tags:
-        return derive_by_eager(query, "it is a function of the user's")
+        return derive_by_programs(query) or derive_by_eager(query, "it is a function of the user's")
     decisions = query_executors(executors, query.bound)
     pair = derive_by_executor(query, executors, decisions)
     if isinstance(pair, Derivative):

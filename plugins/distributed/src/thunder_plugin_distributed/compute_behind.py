@@ -48,7 +48,10 @@ def _is_exposed(trace: Trace, index: int, first_read: Mapping[str, int]) -> bool
 
 
 def _start_of_window(ops: Sequence[BoundSymbol]) -> int:
-    """The position after the last op with an effect; of no op if that starts a collective, behind which they run."""
+    """The position after the last op with an effect.
+
+    The end of ``ops`` if that op starts a collective: the ops after it are computed while that collective runs.
+    """
     first = len(ops)
     while first and ops[first - 1].effects.pure:
         first -= 1

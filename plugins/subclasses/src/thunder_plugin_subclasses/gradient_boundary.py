@@ -54,42 +54,41 @@ class GradientLayout:
         return gradient
 
 
-class _Owned:
-    """Gives each gradient memory of its own: autograd keeps a wrapper, and so does not see that inner tensors share it.
+class _GradientMemory:
+    """The memory of the inner tensors of gradients, so that no two gradients of wrappers share it.
 
-    In eager PyTorch two tensors have one gradient only as one object, which autograd copies.
+    In ``x + y`` both arguments have the same gradient. If autograd gets one tensor for two leaves, it copies it. Two
+    wrappers of one inner tensor are two tensors to autograd, which copies neither; so the inner tensor is copied here.
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, StorageWeakRef] = {}
-        self._largest = 64
+        self._used: dict[int, StorageWeakRef] = {}
+        self._largest = 64  # the number of references at which expired ones are removed
 
-    def hold(self, tensor: torch.Tensor) -> None:
-        """Note memory that a gradient or its user has."""
-        if tensor.layout is torch.strided:
-            self._put(StorageWeakRef(tensor.untyped_storage()))
-
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or a copy if its memory is held."""
+    def add(self, tensor: torch.Tensor) -> bool:
+        """Note the memory of a tensor; returns whether another living tensor that was added uses it."""
         if tensor.layout is not torch.strided:
-            return tensor
+            return False
         reference = StorageWeakRef(tensor.untyped_storage())
-        held = self._held.get(reference.cdata)
-        if held is None or held.expired():
-            self._put(reference)
+        known = self._used.get(reference.cdata)
+        if known is not None and not known.expired():
+            return True
+        self._used[reference.cdata] = reference
+        if len(self._used) > self._largest:
+            self._used = {key: used for key, used in self._used.items() if not used.expired()}
+            self._largest = max(64, 2 * len(self._used))
+        return False
+
+    def unshared(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or a copy if a tensor that was added uses its memory."""
+        if not self.add(tensor):
             return tensor
         copy = tensor.clone()
-        self.hold(copy)
+        self.add(copy)
         return copy
 
-    def _put(self, reference: StorageWeakRef) -> None:
-        self._held[reference.cdata] = reference
-        if len(self._held) > self._largest:
-            self._held = {key: held for key, held in self._held.items() if not held.expired()}
-            self._largest = max(64, 2 * len(self._held))
 
-
-_OWNED: Final = _Owned()
+_MEMORY: Final = _GradientMemory()
 
 
 class _Inner(torch.autograd.Function):
@@ -114,7 +113,7 @@ class _Inner(torch.autograd.Function):
             return None, None
         pairs = zip(gradients, ctx.zeros, strict=True)
         given = iter([zeros() if gradient is None else carried(gradient) for gradient, zeros in pairs])
-        parts = {name: ctx.others[name] if name in ctx.others else _OWNED.of(next(given)) for name in ctx.names}
+        parts = {name: ctx.others[name] if name in ctx.others else _MEMORY.unshared(next(given)) for name in ctx.names}
         with torch.no_grad():
             like = ctx.own if ctx.layout.like is None else ctx.layout.like[:3]
             gradient = ctx.kind.__tensor_unflatten__(parts, *like)
@@ -144,7 +143,7 @@ class _Outer(torch.autograd.Function):
         gradient = ctx.layout.fitting(gradient)
         inner = [getattr(gradient, name) for name in ctx.names]
         for tensor in inner:
-            _OWNED.hold(tensor)  # the program may return it as a gradient
+            _MEMORY.add(tensor)  # of the caller; the program may return it as a gradient
         return (None, None, None, *inner)
 
 
