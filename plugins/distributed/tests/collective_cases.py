@@ -630,7 +630,7 @@ def read_by_one_rank(x: torch.Tensor) -> torch.Tensor:
     """The rank that sends the object, and compiles, finds that the other one runs the call eagerly."""
     shared: list[Any] = [{"scale": 3.0, "add": x}] if first() else [None]
     dist.broadcast_object_list(shared, src=0)
-    y = x * shared[0]["scale"] + shared[0]["add"]
+    y = x * shared[0]["scale"] + shared[0]["add"].to(x.device)  # with NCCL it is on the GPU of the sender
     dist.all_reduce(y)
     return y
 

