@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import resource
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder_core.errors import ThunderError
 from thunder_plugin_distributed.hardware import HARDWARE
 from thunder_plugin_distributed.simulation.simulate import Simulation, simulate
+from thunder_testing.pointwise import Pointwise
 
 WIDTH = 64
 LAYERS = 6
@@ -120,6 +123,28 @@ def test_peak_holds_whole_parameters_that_backward_keeps() -> None:
     kept, again = step(sharded(False), 8).memory, step(sharded(True), 8).memory
     assert kept.programs - again.programs >= PARAMETERS // 2
     assert again.programs > PARAMETERS // LAYERS  # one layer's at least
+
+
+def test_regions_hold_no_values_of_earlier_layers() -> None:
+    """Gradients of weights are computed before the reductions that they wait for, in the region of their layer."""
+
+    class Gated(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.down(torch.nn.functional.silu(self.up(x)) * self.q(x))
+
+    def make(mesh: Any) -> Any:
+        module = torch.nn.Sequential(*[Gated() for _ in range(2 * LAYERS)])
+        for layer in module:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+            fully_shard(layer, mesh=mesh, reshard_after_forward=False)
+        module = fully_shard(module, mesh=mesh, reshard_after_forward=False)
+        return module, (torch.ones(100 * BATCH, WIDTH, requires_grad=True),), {}
+
+    plain, fused = [
+        simulate(make, 2, {}, HARDWARE["h100"], options={"executors": executors}).memory.programs
+        for executors in ([], [Pointwise()])
+    ]
+    assert fused <= 1.05 * plain
 
 
 def test_modules_of_pytorch_have_no_line_at_the_peak() -> None:

@@ -96,16 +96,28 @@ def _floors(
 
 
 def _ends(symbols: Sequence[BoundSymbol], after: Dependencies, labels: Sequence[int | None]) -> frozenset[int]:
-    """Operations without label and effects that nothing waits for: on which no others depend, or only such, or only
-    operations on which nothing else depends.
+    """Operations without label that nothing waits for: whose results no others read, or only such.
+
+    They have no effects, or they communicate: others that only run after them, in the order of a process group, do not
+    wait for their results.
     """
     ends: set[int] = set()
-    last = {index for index, readers in enumerate(after) if not readers}
+    last: set[int] = set()  # ends, and operations that nothing reads
     for index in range(len(symbols) - 1, -1, -1):
-        if labels[index] is None and symbols[index].effects.pure and last.issuperset(after[index]):
+        effects = symbols[index].effects
+        readers = _reading(symbols, index, after[index]) if effects.channels else after[index]
+        if not readers:
+            last.add(index)
+        if labels[index] is None and (effects.pure or effects.channels) and last.issuperset(readers):
             ends.add(index)
             last.add(index)
     return frozenset(ends)
+
+
+def _reading(symbols: Sequence[BoundSymbol], index: int, later: Sequence[int]) -> list[int]:
+    """Those of ``later`` that read a result of the operation."""
+    results = {proxy.name for proxy in symbols[index].outputs()}
+    return [other for other in later if not results.isdisjoint([proxy.name for proxy in symbols[other].inputs()])]
 
 
 def _sides(after: Dependencies, labels: Sequence[int | None], ends: frozenset[int]) -> Iterator[list[int]]:
