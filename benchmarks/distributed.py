@@ -19,6 +19,9 @@ The weights are float32. The wrappers are:
 Each process trains on different batches, with ``tensor`` and ``sequence`` each pair of processes. With ``--accumulate``
 a step has several of them, and the wrapper communicates gradients after the last one alone. The implementations run one
 after the other in the same processes.
+
+``python -m benchmarks.distributed --simulate 2 --hardware h200`` with the same options predicts these values, as
+``thunder simulate`` does, in one process without GPUs.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ from benchmarks.memory import peak_of_call
 from benchmarks.row import Row
 from benchmarks.tasks import WithLoss, batches, model_of
 from benchmarks.workload import Workload
+from thunder_plugin_distributed.hardware import HARDWARE
+from thunder_plugin_distributed.simulation.simulate import simulate
 
 WRAPPERS = ("fsdp", "parts", "zero2", "hsdp", "tensor", "sequence", "ddp", "none")
 PAIR = 2
@@ -69,6 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure in one process of torchrun. Rank 0 prints and writes the results."""
     chosen = _options(arguments)
     torch.set_num_threads(1)
+    if chosen.simulate:
+        return _predict(chosen)
     if chosen.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if chosen.device == "cuda" else "gloo")
@@ -94,6 +101,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", action="store_true", help="backward computes each block again, in all runs")
     parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="batches per step (default: 1)")
     parser.add_argument("--baseline", metavar="IMPL", help="compute ratios to it (default: compile, else eager)")
+    parser.add_argument("--simulate", type=int, metavar="N", help="predict the values of N processes; nothing is run")
+    parser.add_argument("--hardware", choices=HARDWARE, default="h200", help="of the prediction (default: h200)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     chosen = parser.parse_args(arguments)
     chosen.impl = [name if name == BLOCKS else check(name) for name in chosen.impl]
@@ -107,9 +116,7 @@ def _compare(chosen: argparse.Namespace, wrapper: str) -> list[Row]:
     """Measure each workload in a wrapper, and return the rows."""
     rows = []
     for workload in options.workloads(chosen, ["training"], chosen.device):
-        group = f"{workload.label}, {wrapper}, {dist.get_world_size()} processes"
-        group += ", checkpoint" if chosen.checkpoint else ""
-        group += f", {chosen.accumulate} batches a step" if chosen.accumulate > 1 else ""
+        group = _group(chosen, workload, wrapper, dist.get_world_size())
         measured: dict[str, dict[str, float]] = {}
         skipped: dict[str, str] = {}
         for name in chosen.impl:
@@ -121,13 +128,58 @@ def _compare(chosen: argparse.Namespace, wrapper: str) -> list[Row]:
                 print(f"{group}: {name}: {measured.get(name) or skipped[name]}", flush=True)
             gc.collect()
             torch.compiler.reset()
-        units = {"step": "ms", "tokens a second, all": "1/s", "first step": "s", "peak of a step": "MiB",
-                 "kernels of collectives": "ms", "not overlapped": "ms", "first loss": "", "last loss": ""}  # fmt: skip
-        for what, unit in units.items():
-            values = {name: figures[what] for name, figures in measured.items() if what in figures}
-            if values:
-                rows.append(Row(group, what, unit, values, skipped))
+        rows += _rows(group, measured, skipped)
     return rows
+
+
+def _group(chosen: argparse.Namespace, workload: Workload, wrapper: str, size: int) -> str:
+    group = f"{workload.label}, {wrapper}, {size} processes"
+    group += ", checkpoint" if chosen.checkpoint else ""
+    return group + (f", {chosen.accumulate} batches a step" if chosen.accumulate > 1 else "")
+
+
+def _rows(group: str, measured: dict[str, dict[str, float]], skipped: dict[str, str]) -> Iterator[Row]:
+    units = {"step": "ms", "tokens a second, all": "1/s", "first step": "s", "peak of a step": "MiB",
+             "kernels of collectives": "ms", "not overlapped": "ms", "first loss": "", "last loss": ""}  # fmt: skip
+    for what, unit in units.items():
+        values = {name: figures[what] for name, figures in measured.items() if what in figures}
+        if values:
+            yield Row(group, what, unit, values, skipped)
+
+
+def _predict(chosen: argparse.Namespace) -> None:
+    """Print and write the predicted values of each wrapper, without other processes."""
+    rows: list[Row] = []
+    for wrapper in chosen.wrapper:
+        for workload in options.workloads(chosen, ["training"], "cpu"):
+            found = _prediction(workload, wrapper, chosen)
+            rows += _rows(_group(chosen, workload, wrapper, chosen.simulate), {"simulated": found}, {})
+    environment = machine.describe(1) | {"device": f"{chosen.simulate} {chosen.hardware}, simulated"}
+    if chosen.json:
+        result_file.write(chosen.json, environment, rows)
+    table.show(rows, None)
+
+
+def _prediction(workload: Workload, wrapper: str, chosen: argparse.Namespace) -> dict[str, float]:
+    """The predicted values, in the units of their rows; with the regions of `inductor`, as on a GPU."""
+    shape = {"data": chosen.simulate // PAIR, "tensor": PAIR} if wrapper in ("tensor", "sequence") else {}
+    shape = {"replicate": PAIR, "shard": chosen.simulate // PAIR} if wrapper == "hsdp" else shape
+
+    def make(mesh: DeviceMesh) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        model = model_of(workload)
+        program = _checkpointed(WithLoss(model.module).train(), chosen.checkpoint)
+        (pair,) = batches(1, model, workload)
+        return _wrapped(program, wrapper, False, "cpu"), (pair.inputs, pair.targets), pair.more
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=wrapper in ("ddp", "none")):
+        found = simulate(make, chosen.simulate, shape, HARDWARE[chosen.hardware], options={"executors": ["inductor"]})
+    times = found.times
+    return {
+        "step": times.step * 1e3,
+        "peak of a step": found.memory.peak / 2**20,
+        "kernels of collectives": times.communication * 1e3,
+        "not overlapped": times.exposed * 1e3,
+    }
 
 
 def _measure(workload: Workload, wrapper: str, name: str, accumulate: int, checkpoint: bool) -> dict[str, float]:
@@ -137,10 +189,7 @@ def _measure(workload: Workload, wrapper: str, name: str, accumulate: int, check
     if wrapper in ("tensor", "sequence"):
         rank, size = rank // PAIR, size // PAIR
     model = model_of(workload)
-    program = WithLoss(model.module).train()
-    if checkpoint:
-        blocks = _blocks(program)
-        apply_activation_checkpointing(program, check_fn=lambda part: any(part is block for block in blocks))
+    program = _checkpointed(WithLoss(model.module).train(), checkpoint)
     program = _wrapped(program, wrapper, name == BLOCKS, workload.device)
     compiled = program if name == BLOCKS else compile_with(name, program)
     optimizers = [torch.optim.AdamW(group, lr=1e-4, fused=True) for group in _by_mesh(program)]
@@ -184,6 +233,14 @@ def _measure(workload: Workload, wrapper: str, name: str, accumulate: int, check
     return values | (_communication(step) if cuda else {})
 
 
+def _checkpointed(program: nn.Module, checkpoint: bool) -> nn.Module:
+    """The program, in place, whose backward computes each block again if ``checkpoint`` is true."""
+    blocks = _blocks(program)
+    if checkpoint:
+        apply_activation_checkpointing(program, check_fn=lambda part: any(part is block for block in blocks))
+    return program
+
+
 def _wrapped(program: nn.Module, wrapper: str, compile_blocks: bool, device: str) -> nn.Module:
     """The program in a wrapper. Its blocks are the elements of its longest `nn.ModuleList`.
 
@@ -204,7 +261,7 @@ def _wrapped(program: nn.Module, wrapper: str, compile_blocks: bool, device: str
     if wrapper == "none":
         return program
     if wrapper == "ddp":
-        return DistributedDataParallel(program)
+        return DistributedDataParallel(program, init_sync=dist.get_backend() != "fake")
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if wrapper == "parts":
         blocks = [part for block in blocks for part in block.children() if any(True for _ in part.parameters())]

@@ -41,10 +41,26 @@ def _count(bound: BoundSymbol) -> int | None:
     leaves = list(iterate_leaves((bound.args, bound.kwargs)))
     if any(isinstance(leaf, Trace) or (isinstance(leaf, PROXY_TYPES) and not _dense(leaf)) for leaf in leaves):
         return None
-    from torch.utils.flop_counter import FlopCounterMode  # imports Triton; only reports need it
+    from torch.utils.flop_counter import (  # imports Triton; only reports need it
+        FlopCounterMode,
+        sdpa_backward_flop_count,
+        sdpa_flop_count,
+    )
+
+    def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_flop_count(query, key, value))
+
+    def attention_backward(cotangent: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_backward_flop_count(cotangent, query, key, value))
 
     mode = ObservingFakeMode()
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(
+        display=False,
+        custom_mapping={  # PyTorch counts the attention kernels of GPUs alone
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+        },
+    )
 
     def value(leaf: Any) -> Any:
         return make_fake(mode, leaf) if isinstance(leaf, TensorProxy) else leaf

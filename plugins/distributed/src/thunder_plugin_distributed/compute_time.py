@@ -10,6 +10,7 @@ import torch
 from thunder.report.operation_counts import count_operations
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.storage_sizes import element_bytes
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of, programs_of
 from thunder_plugin_distributed.hardware import Hardware
 
@@ -18,6 +19,8 @@ def compute_seconds(
     op: BoundSymbol, hardware: Hardware, derivatives: Mapping[str, Trace] = MappingProxyType({})
 ) -> float:
     """The time of an op: the sum over the ops of its programs and bodies.
+
+    A collective copies what it reads and returns, for example into a buffer for all parameters of a group.
 
     Args:
         derivatives: backward programs of graphs that autograd recorded, by their names.
@@ -32,7 +35,7 @@ def _run_by(op: BoundSymbol, derivatives: Mapping[str, Trace]) -> Iterator[Bound
     for body in bodies:
         for inner in body.symbols:
             yield from _run_by(inner, {})
-    if not bodies and (op.effects.external or not op.effects.channels):
+    if not bodies and Tag.WAIT not in op.symbol.tags:
         yield op
 
 

@@ -34,7 +34,7 @@ def simulate(
     inputs: Annotated[str | None, typer.Option(help=INPUTS)] = None,
     hardware: Annotated[str, typer.Option(help=_HARDWARE)] = "h100",
     optimizer: Annotated[
-        str, typer.Option(help="The optimizer whose states count as memory: adamw, sgd or none.")
+        str, typer.Option(help="The optimizer whose states and step are included: adamw, sgd or none.")
     ] = "adamw",
     curve: Annotated[
         bool, typer.Option("--curve", help="Also predict the steps with less memory: the choices of memory=.")
@@ -162,7 +162,7 @@ def _print(target: str, found: Simulation) -> None:
         f"sent by the rank in a step: {bytes_text(found.bytes)}",
         f"peak memory{where}: {bytes_text(memory.peak)} ({parts})",
         f"time on {found.hardware}: {_ms(times.step)}, of which {_ms(times.exposed)} wait for communication "
-        f"(compute {_ms(times.compute)}, communication {_ms(times.communication)})",
+        f"(compute {_ms(times.compute)}, communication {_ms(times.communication)}, optimizer {_ms(times.optimizer)})",
     ])  # fmt: skip
     if found.curve:
         print_lines([""])

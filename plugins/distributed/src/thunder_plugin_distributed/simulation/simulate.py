@@ -35,7 +35,8 @@ from thunder_plugin_distributed.simulation.timeline import Times, times_of
 from thunder_plugin_distributed.simulation.unallocated import Unallocated
 
 Optimizer = Literal["none", "sgd", "adamw"]
-_STATES: dict[str, int] = {"none": 0, "sgd": 0, "adamw": 2}  # tensors of states for each parameter
+_OPTIMIZERS: Final[dict[str, tuple[int, int]]] = {"none": (0, 0), "sgd": (0, 3), "adamw": (2, 7)}
+"""For each parameter how many tensors of its size are states, and how many a step reads and writes."""
 Made = Callable[[DeviceMesh], tuple[Any, tuple[Any, ...], dict[str, Any]]]
 
 
@@ -132,7 +133,7 @@ def simulate(
             tensors that it creates are not initialized. Tensors on the device ``meta`` are then moved to the CPU, not
             initialized either.
         mesh: sizes by name; their product is the number of ranks.
-        optimizer: the optimizer whose states are included; "adamw" has two tensors for each parameter.
+        optimizer: the optimizer whose states and step are included; "adamw" has two tensors for each parameter.
         options: for `thunder.jit`.
         curve: whether to predict the steps with less memory, too.
 
@@ -154,12 +155,15 @@ def simulate(
                 program.to_empty(device="cpu")
         entry = _compiled(program, args, kwargs, train, dict(options or {}))
         programs = entry.program.executed
-        memory = _memory(program, peak_of(programs), optimizer if train else "none")
+        states, moved = _OPTIMIZERS[optimizer if train else "none"]
+        trained = _bytes_of(each for each in _parameters(program) if each.requires_grad)
+        memory = _memory(program, peak_of(programs), states * trained)
         axes = {str(device_mesh.get_group(name).group_name): name for name in sizes}
-        times = times_of(programs, entry.groups, hardware)
+        update = hardware.compute_seconds(0, moved * trained, torch.float32)
+        times = replace(times_of(programs, entry.groups, hardware), optimizer=update)
         report = entry_report(entry)
         collectives, seconds = report.collectives, report.seconds
-        points = tuple(_curve(entry, memory, hardware)) if curve else ()
+        points = tuple(_curve(entry, memory, hardware, update)) if curve else ()
         return Simulation(world_size, sizes, rank, hardware.name, collectives, axes, memory, times, seconds, points)
 
 
@@ -167,7 +171,7 @@ _STEPS_BETWEEN: Final = 4
 """The number of steps from one point of a curve to the next where layers change together."""
 
 
-def _curve(entry: CacheEntry, memory: Memory, hardware: Hardware) -> Iterator[CurvePoint]:
+def _curve(entry: CacheEntry, memory: Memory, hardware: Hardware, update: float) -> Iterator[CurvePoint]:
     """The choices for budgets of memory, of the programs before executors claim ops."""
     program = entry.program.differentiated
     if program is None:
@@ -186,7 +190,7 @@ def _curve(entry: CacheEntry, memory: Memory, hardware: Hardware) -> Iterator[Cu
             Phase.FORWARD: with_deletions(point.partitioned.forward),
             Phase.BACKWARD: with_deletions(point.partitioned.backward),
         }
-        seconds = times_of(programs, entry.groups, hardware).step
+        seconds = times_of(programs, entry.groups, hardware).step + update
         first = first or seconds
         peak = memory.parameters + memory.buffers + memory.optimizer + peak_of(programs).bytes
         saved, recomputed = point.partitioned.bytes_saved, len(point.partitioned.recomputed)
@@ -228,15 +232,9 @@ def _compiled(
     raise ThunderError(f"nothing was compiled, as eager PyTorch ran the program: {reasons}")
 
 
-def _memory(program: Any, peak: Peak, optimizer: Optimizer) -> Memory:
-    parameters = buffers = states = 0
-    for tensor in _tensors(_modules(program)):
-        size = _bytes_here(tensor)
-        if not isinstance(tensor, torch.nn.Parameter):
-            buffers += size
-            continue
-        parameters += size
-        states += _STATES[optimizer] * size * tensor.requires_grad
+def _memory(program: Any, peak: Peak, states: int) -> Memory:
+    parameters = _bytes_of(_parameters(program))
+    buffers = _bytes_of(_tensors(_modules(program))) - parameters
     location = None
     if peak.location is not None and replace(peak.location, module="") not in _calling_lines():
         location = peak.location.place()
@@ -268,7 +266,11 @@ def _tensors(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
     return list({id(tensor): tensor for tensor in every}.values())
 
 
-def _bytes_here(tensor: Any) -> int:
-    """Of the elements that this rank has: a DTensor's shard."""
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return int(local.numel() * local.element_size())
+def _parameters(program: Any) -> list[torch.Tensor]:
+    return [each for each in _tensors(_modules(program)) if isinstance(each, torch.nn.Parameter)]
+
+
+def _bytes_of(tensors: Iterable[Any]) -> int:
+    """Of the elements that this rank has: of a DTensor, its shard."""
+    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+    return sum(int(each.numel() * each.element_size()) for each in local)

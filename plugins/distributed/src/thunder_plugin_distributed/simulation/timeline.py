@@ -20,16 +20,18 @@ class Times:
         compute: of all ops that compute.
         communication: of the collectives, one after the other.
         exposed: that the program waits for collectives.
+        optimizer: of the step of the optimizer.
     """
 
     compute: float
     communication: float
     exposed: float
+    optimizer: float = 0.0
 
     @property
     def step(self) -> float:
-        """Until the last op and the last collective end."""
-        return self.compute + self.exposed
+        """Until the optimizer is done, which starts after the last op and the last collective."""
+        return self.compute + self.exposed + self.optimizer
 
 
 def times_of(programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]], hardware: Hardware) -> Times:
