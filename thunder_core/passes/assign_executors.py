@@ -35,7 +35,7 @@ class RewriteClaims(Pass[Trace]):
         return self._rewritten(trace, context.executors) if rewriting else trace
 
     def _rewritten(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
-        trace = in_checkpoints(trace, lambda body: self._rewritten(body, executors))
+        trace = in_checkpoints(trace, lambda body, _: self._rewritten(body, executors))
         offers = Offers(executors, Builder.of(trace), trace.context)
         ops: list[BoundSymbol] = []
         producers: dict[str, BoundSymbol] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -53,12 +53,16 @@ def _functional_body(op: BoundSymbol) -> Trace | None:
     return replace(computation, output=tuple([computation.output[index] for index in outputs]))
 
 
-def in_checkpoints(trace: Trace, change: Callable[[Trace], Trace]) -> Trace:
-    """The trace with ``change`` applied to the functional bodies of its checkpoint regions; itself if none changes."""
+def in_checkpoints(trace: Trace, change: Callable[[Trace, Sequence[Proxy]], Trace]) -> Trace:
+    """The trace with ``change`` applied to the functional bodies of its checkpoint regions; itself if none changes.
+
+    Args:
+        change: called with a body, and the values outside that are its inputs.
+    """
 
     def changed(op: BoundSymbol) -> Trace:
         body: Trace = op.args[0]
-        return change(body) if body.stage is Stage.FUNCTIONAL else body
+        return change(body, op.args[1:]) if body.stage is Stage.FUNCTIONAL else body
 
     return _with_changed_bodies(trace, changed)
 

@@ -181,7 +181,7 @@ def _executable(*phases: Phase) -> tuple[Step, ...]:
 
 
 _FOR_EXECUTORS: Final = (
-    Step(FunctionalBodies(), when=_has_executors),
+    Step(FunctionalBodies()),
     Step(Place.BEFORE_CLAIMS),
     Step(RewriteClaims(), when=_has_executors),
     Step(Place.BEFORE_DIFFERENTIATION),

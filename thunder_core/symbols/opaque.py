@@ -22,6 +22,9 @@ _OPERATORS_OF_PYTORCH: Final = ("torch.ops.aten.", "torch.ops.prims.")
 ASSIGNS: Final = frozenset({functions.set_attribute, functions.delete_attribute})
 """Assignments to a property without a function; the table has those that write the tensor's storage."""
 
+SETS_REQUIRES_GRAD: Final = frozenset({torch.Tensor.requires_grad_, functions.set_requires_grad})
+"""Functions that do nothing if the tensor's flag has the value already."""
+
 _SETTERS: Final = {"data": "set_data", "grad": "set_grad", "requires_grad": "set_requires_grad"}
 _RECORDED: Final = frozenset({Tag.AUTOGRAD, Tag.AS_RECORDED})
 _CHANGES: Final = _RECORDED | {Tag.CHANGES_AUTOGRAD}

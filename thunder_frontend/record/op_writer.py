@@ -18,7 +18,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.functions import REBASED, set_grad
-from thunder_core.symbols.opaque import ASSIGNS, is_of_pytorch
+from thunder_core.symbols.opaque import ASSIGNS, SETS_REQUIRES_GRAD, is_of_pytorch
 from thunder_core.tracing.fake_tensors import lazy_bits, make_alias, storage_address
 from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.outcome import Outcome, Result, Slot
@@ -51,13 +51,13 @@ class OpWriter:
         """
         if context.autocast:
             self._trace.ops += self._trace.autocast_regions.before_op(user_location())
-        changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags
+        changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags and not self._keeps_flag(symbol, call)
         if not changes_autograd:
             self._check_numbers(symbol, outcome)
         elif Tag.DETACH in symbol.tags:
             self._check_views(symbol, call.variables[0])
         pure = not (outcome.written or outcome.irremovable or changes_autograd)
-        if pure and outcome.identical and outcome.results:
+        if pure and outcome.identical and (outcome.results or symbol.target in SETS_REQUIRES_GRAD):
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
         if outcome.reads_sparse:
@@ -112,6 +112,13 @@ class OpWriter:
             variables.append(variable)
             proxies.append(variable.proxy)
         return proxies, objects
+
+    def _keeps_flag(self, symbol: Symbol, call: CallArguments) -> bool:
+        """Whether the call sets ``requires_grad`` of a tensor to the value that it has."""
+        pairs = zip(call.variables, call.proxies, strict=True)
+        return symbol.target in SETS_REQUIRES_GRAD and all(
+            self._tensors.requires_grad(now) == old.requires_grad for now, old in pairs
+        )
 
     def _arguments(self, symbol: Symbol, call: CallArguments, outcome: Outcome, fakes: Sequence[Any]) -> Any:
         """The result of a call without effects that returns its arguments, as ``contiguous()`` may."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 
@@ -105,6 +106,34 @@ def test_results_and_gradients_are_those_of_eager(program: Callable[..., Any]) -
     for found, expected in zip(*runs, strict=True):
         torch.testing.assert_close(found, expected)
         assert found.stride() == expected.stride()
+
+
+def checkpointed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Two regions, of which the second has another inside, read a part of a mask from outside."""
+    rows, columns = positions(q, k)
+    mask = torch.cat([columns <= rows, columns == rows])
+
+    def region(q: Tensor, k: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q.sin(), k, v, mask[:6])
+
+    def around(q: Tensor) -> Tensor:
+        return checkpoint(region, q * 2, k, use_reentrant=False)
+
+    q = checkpoint(region, q, k, use_reentrant=False)
+    return checkpoint(around, q, use_reentrant=False)
+
+
+def test_checkpoints_read_masks_from_outside() -> None:
+    compiled = thunder.jit(checkpointed, executors=[])
+    runs = []
+    for function in (checkpointed, compiled):
+        inputs = [tensor.clone().requires_grad_() for tensor in (Q, K, V)]
+        result = function(*inputs)
+        runs.append([result, *torch.autograd.grad(result.square().sum(), inputs)])
+    torch.testing.assert_close(runs[1], runs[0])
+    text = thunder.last_traces(compiled)[-1].python()
+    assert text.count("0.0, True") == 2
+    assert "arange" not in text
 
 
 def test_a_mask_of_varying_sizes_stays() -> None:

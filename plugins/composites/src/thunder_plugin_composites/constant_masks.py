@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +19,7 @@ from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import list_sizes
+from thunder_core.passes.checkpoint_regions import in_checkpoints
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.operations import with_strides
 from thunder_core.passes.rewrite import Match, Rule, rewrite
@@ -32,7 +34,7 @@ class ConstantMasks(Transform):
 
     Models that are written for compilers compute such masks from positions alone, with ``torch.arange``. Kernels are
     faster without a mask, and some do not support one. Masks that depend on an input, or on a size that varies between
-    calls, are not changed.
+    calls, are not changed. Checkpoint regions may read such a mask from outside.
 
     Rounding: another kernel may sum in another order. On a GPU, dropout draws the numbers that eager PyTorch draws for
     the call without the mask.
@@ -49,9 +51,13 @@ class ConstantMasks(Transform):
     limit: int = 1 << 28
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
+        return self._without_masks(trace, _Values(trace, self.limit, frozenset(context.protected)))
+
+    def _without_masks(self, trace: Trace, values: _Values) -> Trace:
+        """The trace, and the bodies of its checkpoints, which read masks from outside."""
+        trace = in_checkpoints(trace, lambda body, free: self._without_masks(body, values.inside(body, free)))
         masks = {call.mask.name for call in map(_call, trace.symbols) if call and call.mask is not None}
-        values = {name: _value(trace, name, self.limit) for name in sorted(masks - context.protected)}
-        kinds = {name: _kind(value) for name, value in values.items() if value is not None}
+        kinds = {name: kind for name in sorted(masks) if (kind := values.kind(name)) is not None}
         if not kinds:
             return trace
         removal = _Removal(trace, kinds)
@@ -73,10 +79,10 @@ class _Removal:
     """The rule for one trace.
 
     Args:
-        causal: whether a mask is causal, by name; masks that mask nothing are not; None for any other mask.
+        causal: for masks that are causal, or mask nothing, by name whether they are causal.
     """
 
-    def __init__(self, trace: Trace, causal: Mapping[str, bool | None]) -> None:
+    def __init__(self, trace: Trace, causal: Mapping[str, bool]) -> None:
         self.trace = trace
         self.causal = causal
         self.builder = Builder.of(trace)
@@ -121,27 +127,78 @@ def _call(op: BoundSymbol) -> AttentionCall | None:
     return call if isinstance(call.mask, TensorProxy) and call.causal is False else None
 
 
-def _value(trace: Trace, name: str, limit: int) -> torch.Tensor | None:
-    """The value of a tensor that depends on no input; None for others, and if a value on the way exceeds the limit."""
-    needed, ops, outputs = {name}, list[BoundSymbol](), list[Proxy]()
-    for op in reversed(trace.symbols):
-        results = [proxy for proxy in op.outputs() if proxy.name in needed]
-        if not results:
-            continue
-        if not op.effects.pure or Tag.HIGHER_ORDER in op.symbol.tags or list_sizes((op.args, op.kwargs)):
+class _Values:
+    """The values of a trace that depend on no input of the program, evaluated when they are asked for.
+
+    Args:
+        limit: as `ConstantMasks.limit`.
+        protected: names of values that passes must not change.
+        outside: the inputs of a body, by name: the values of the trace around it, and the name there.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        limit: int,
+        protected: frozenset[str] = frozenset(),
+        outside: Mapping[str, tuple[_Values, str]] = MappingProxyType({}),
+    ) -> None:
+        self._trace = trace
+        self._limit = limit
+        self._protected = protected
+        self._outside = outside
+        self._kinds: dict[str, bool | None] = {}
+        self._found: dict[str, torch.Tensor | None] = {}
+
+    def inside(self, body: Trace, free: Sequence[Proxy]) -> _Values:
+        """Those of a body that reads the values ``free`` of this trace."""
+        outside = {inner.name: (self, outer.name) for inner, outer in zip(body.inputs, free, strict=True)}
+        return _Values(body, self._limit, self._protected, outside)
+
+    def kind(self, name: str) -> bool | None:
+        """`_kind` of a mask; None for one that depends on an input, too, or that exceeds the limit."""
+        if name in self._outside:
+            values, outer = self._outside[name]
+            return values.kind(outer)
+        if name not in self._kinds:
+            value = None if name in self._protected else self._value(name)
+            self._kinds[name] = None if value is None else _kind(value)
+        return self._kinds[name]
+
+    def _value(self, name: str) -> torch.Tensor | None:
+        if name in self._outside:
+            values, outer = self._outside[name]
+            return values._value(outer)
+        if name not in self._found:
+            self._found[name] = self._evaluated(name)
+        return self._found[name]
+
+    def _evaluated(self, name: str) -> torch.Tensor | None:
+        """The value; None if it depends on an input, or if a value on the way exceeds the limit."""
+        needed, ops, outputs = {name}, list[BoundSymbol](), list[Proxy]()
+        for op in reversed(self._trace.symbols):
+            results = [proxy for proxy in op.outputs() if proxy.name in needed]
+            if not results:
+                continue
+            if not op.effects.pure or Tag.HIGHER_ORDER in op.symbol.tags or list_sizes((op.args, op.kwargs)):
+                return None
+            if not all(_fits(one, self._limit) for one in op.outputs()):
+                return None
+            needed.update(proxy.name for proxy in op.inputs())
+            needed.difference_update(proxy.name for proxy in op.outputs())
+            outputs += [proxy for proxy in results if proxy.name == name]
+            ops.append(op)
+        if not outputs or not needed <= self._outside.keys():
             return None
-        if not all(_fits(one, limit) for one in op.outputs()):
+        inputs = [proxy for proxy in self._trace.inputs if proxy.name in needed]
+        given = [self._value(proxy.name) for proxy in inputs]
+        if any(value is None for value in given):
             return None
-        needed.update(proxy.name for proxy in op.inputs())
-        needed.difference_update(proxy.name for proxy in op.outputs())
-        outputs += [proxy for proxy in results if proxy.name == name]
-        ops.append(op)
-    if needed or not outputs:
-        return None
-    program = replace(trace, name="mask", inputs=(), symbols=tuple(reversed(ops)), output=tuple(outputs))
-    with torch.inference_mode(False), torch.no_grad():
-        (value,) = compile_trace(program)()
-    return value  # type: ignore[no-any-return]
+        symbols = tuple(reversed(ops))
+        program = replace(self._trace, name="mask", inputs=tuple(inputs), symbols=symbols, output=tuple(outputs))
+        with torch.inference_mode(False), torch.no_grad():
+            (value,) = compile_trace(program)(*given)
+        return value  # type: ignore[no-any-return]
 
 
 def _fits(value: Proxy, limit: int) -> bool:

@@ -63,7 +63,7 @@ class RecognizeComposites(Transform):
     def _with_composites(
         self, trace: Trace, executors: Sequence[Executor], rows: Rows, unclaimed: list[Assignment]
     ) -> Trace:
-        trace = in_checkpoints(trace, lambda body: self._with_composites(body, executors, rows, unclaimed))
+        trace = in_checkpoints(trace, lambda body, _: self._with_composites(body, executors, rows, unclaimed))
         program, offers = Program(trace), CompositeOffers(executors, trace)
 
         def claimed(match: PatternMatch) -> tuple[BoundSymbol] | None:
