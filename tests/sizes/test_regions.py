@@ -142,4 +142,6 @@ def test_gradient_checkpointing_of_hugging_face() -> None:
     for one, other in zip(compiled.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     assert thunder.cache_misses(compiled) <= 3
-    assert thunder.last_backward_traces(compiled)[-1].symbols  # though a hook calls requires_grad_ of the embedding's result
+    assert thunder.last_backward_traces(compiled)[
+        -1
+    ].symbols  # though a hook calls requires_grad_ of the embedding's result
