@@ -6,7 +6,7 @@ A program runs through these tuples, in order:
 |---|---|
 | all | `ACQUIRED` |
 | without a functional form | `AS_RECORDED` |
-| with a functional form | `FUNCTIONAL`, `EXPLICIT` |
+| with a functional form | `VALUES`, `FUNCTIONAL`, `EXPLICIT` |
 | ... without gradients | `INFERENCE` |
 | ... with gradients | `DIFFERENTIATION`, `TRAINING` |
 | backward for some of the cotangents or gradients, when a call first needs it | `_late_backward` |
@@ -24,6 +24,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.autodiff.differentiate import Differentiate
+from thunder_core.autodiff.inner_leaves import InnerLeaves, makes_leaf
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.output_views import MoveOutputViews
 from thunder_core.autodiff.partitioning.partition import Partition
@@ -103,6 +104,10 @@ def _has_executors(compilation: Compilation) -> bool:
 
 def _checks_values(compilation: Compilation) -> bool:
     return any(Tag.GUESS in bound.symbol.tags for bound in compilation.trace.symbols)
+
+
+def _makes_leaves(compilation: Compilation) -> bool:
+    return any(map(makes_leaf, compilation.trace.symbols))
 
 
 def _has_budget(compilation: Compilation) -> bool:
@@ -189,6 +194,8 @@ _FOR_EXECUTORS: Final = (
 """The rewrites of executors, and the transforms before and after them."""
 
 ACQUIRED: Final = (Step(Place.ACQUIRED),)
+
+VALUES: Final = (Step(InnerLeaves(), when=_makes_leaves),)
 
 AS_RECORDED: Final = (
     Step(LeaveAsRecorded()),

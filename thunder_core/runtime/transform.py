@@ -36,6 +36,7 @@ from thunder_core.runtime.pipeline import (
     FUNCTIONAL,
     INFERENCE,
     TRAINING,
+    VALUES,
     LatePrograms,
     Step,
     run,
@@ -114,11 +115,12 @@ class _Transformation:
 
     def program(self, compilation: Compilation) -> ExecutableProgram:
         recorded = self._run(ACQUIRED, compilation)
-        reason = why_as_recorded(recorded.trace) if self.recording.raised is None else "it ends with an exception"
+        values = self._run(VALUES, recorded)
+        reason = why_as_recorded(values.trace) if self.recording.raised is None else "it ends with an exception"
         if reason is not None:
             return self._as_recorded(recorded, reason)
         try:
-            functional = self._run(FUNCTIONAL, recorded)
+            functional = self._run(FUNCTIONAL, values)
         except (FunctionalizationError, UnsupportedError) as error:
             return self._as_recorded(recorded, str(error.problem))
         explicit = self._run(EXPLICIT, functional)
