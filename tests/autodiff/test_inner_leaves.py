@@ -21,6 +21,24 @@ def before_a_checkpoint(x: Tensor) -> Any:
     return TRAINED(checkpoint(lambda y: FROZEN(y).sin(), y, use_reentrant=False))
 
 
+def in_a_checkpoint(x: Tensor) -> Any:
+    """The first region makes a leaf, which the second one reads."""
+
+    def region(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        if bias is None:
+            bias = torch.zeros(2, 4)
+            bias.requires_grad = True
+        return TRAINED(x + bias).sin(), bias
+
+    y, bias = checkpoint(region, x, None, use_reentrant=False)
+    return checkpoint(region, y, bias * 2, use_reentrant=False)[0]
+
+
+def returned_from_a_checkpoint(x: Tensor) -> Any:
+    y, leaf = checkpoint(lambda x: (TRAINED(x), x.cos().requires_grad_()), x, use_reentrant=False)
+    return y * leaf, leaf
+
+
 def by_assignment(x: Tensor) -> Any:
     y = torch.zeros(2, 4)
     y.requires_grad = True
@@ -94,11 +112,11 @@ def differentiated_inside(x: Tensor) -> Any:
 
 DIFFERENTIATED = (
     *(before_a_checkpoint, by_assignment, of_what_is_detached, of_what_requires_grad, of_two),
-    *(of_what_is_computed_and_written, of_what_is_detached_from_a_graph),
+    *(of_what_is_computed_and_written, of_what_is_detached_from_a_graph, in_a_checkpoint),
 )
 AS_RECORDED = (
     *(of_all_that_requires_grad, returned, a_part_returned, written, of_an_input, with_a_hook),
-    differentiated_inside,
+    *(differentiated_inside, returned_from_a_checkpoint),
 )
 
 

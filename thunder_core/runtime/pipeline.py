@@ -24,7 +24,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.autodiff.differentiate import Differentiate
-from thunder_core.autodiff.inner_leaves import InnerLeaves, makes_leaf
+from thunder_core.autodiff.inner_leaves import InnerLeaves, makes_leaves
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.output_views import MoveOutputViews
 from thunder_core.autodiff.partitioning.partition import Partition
@@ -107,7 +107,7 @@ def _checks_values(compilation: Compilation) -> bool:
 
 
 def _makes_leaves(compilation: Compilation) -> bool:
-    return any(map(makes_leaf, compilation.trace.symbols))
+    return makes_leaves(compilation.trace)
 
 
 def _has_budget(compilation: Compilation) -> bool:
