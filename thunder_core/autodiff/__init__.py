@@ -15,7 +15,7 @@ its cotangents, so it removes ops instead of differentiating again.
 
 `as_recorded` decides which programs PyTorch runs op by op as they were recorded, under its own autograd: those with an
 op tagged `Tag.AS_RECORDED` (``torch.autograd.grad``, ``requires_grad_``, assignments to ``grad`` or ``data``; without
-the leaves that `inner_leaves` finds to be invisible), with a write through ``data`` to what autograd saved, with hooks whose gradients a trace cannot express, or with an op tagged
-`Tag.AUTOGRAD` whose result needs gradients. So are programs that `Functionalize` refuses, and those that end with an
-exception (`thunder_core.runtime.transform`).
+the leaves that `inner_leaves` finds to be invisible), with a write through ``data`` to what autograd saved, with hooks
+whose gradients a trace cannot express, or with an op tagged `Tag.AUTOGRAD` whose result needs gradients. So are
+programs that `Functionalize` refuses, and those that end with an exception (`thunder_core.runtime.transform`).
 """
