@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder_core.errors import NoTraceError
+from thunder_core.errors import NoTraceError, UnsupportedError
 
 FROZEN, TRAINED = nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 4)
 
@@ -87,6 +88,51 @@ def a_part_returned(x: Tensor) -> Any:
     return TRAINED(y), y[0]
 
 
+class Again(torch.autograd.Function):
+    """Runs a module again in backward, which autograd calls if an input requires grad."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return TRAINED(x)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            y = TRAINED(x)
+        torch.autograd.backward(y, cotangent)
+        return x.grad
+
+
+class Asks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        return x * y if y.requires_grad else x * y * 2
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        return cotangent if ctx.needs_input_grad[1] else cotangent * 3, None
+
+
+def read_by_a_function(x: Tensor) -> Any:
+    return Again.apply((x * 2).requires_grad_()) * TRAINED(x)
+
+
+def asked_by_a_function(x: Tensor) -> Any:
+    return Asks.apply(TRAINED(x), (x.sin().requires_grad_() * 2).cos())
+
+
+def asked_in_a_checkpoint(x: Tensor) -> Any:
+    y = x.sin().requires_grad_()
+    return checkpoint(lambda x, y: Asks.apply(TRAINED(x), y), x, y * 2, use_reentrant=False)
+
+
+def sparse(x: Tensor) -> Any:
+    return torch.sparse.mm(x.to_sparse().requires_grad_(), TRAINED.weight)
+
+
 def written(x: Tensor) -> Any:
     y = x.sin().requires_grad_()
     with torch.no_grad():
@@ -116,7 +162,8 @@ DIFFERENTIATED = (
 )
 AS_RECORDED = (
     *(of_all_that_requires_grad, returned, a_part_returned, written, of_an_input, with_a_hook),
-    *(differentiated_inside, returned_from_a_checkpoint),
+    *(differentiated_inside, returned_from_a_checkpoint, read_by_a_function, asked_by_a_function),
+    *(asked_in_a_checkpoint, sparse),
 )
 
 
@@ -148,3 +195,10 @@ def test_as_in_eager() -> None:
         except NoTraceError:
             found = False
         assert found == (program in DIFFERENTIATED), program.__name__
+
+
+def test_second_derivatives_are_refused() -> None:
+    compiled = thunder.jit(of_what_is_detached, executors=[])
+    result = compiled(torch.randn(2, 4)).sum()
+    with pytest.raises(UnsupportedError, match="requires_grad_ of its own value"):
+        torch.autograd.grad(result, TRAINED.weight, create_graph=True)

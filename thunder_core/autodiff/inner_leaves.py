@@ -21,21 +21,22 @@ from thunder_core.ir.bound_symbol import (
 from thunder_core.ir.effects import PURE
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Stage, Trace, bodies_of
+from thunder_core.ir.trace import Stage, Trace, bodies_of, programs_of
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.symbols.checkpointing import CHECKPOINT
-from thunder_core.symbols.opaque import SETS_REQUIRES_GRAD
+from thunder_core.symbols.opaque import SETS_REQUIRES_GRAD, is_of_pytorch
 from thunder_core.symbols.registry import registry
 
 
 @dataclass(frozen=True)
 class InnerLeaves(Pass[Trace]):
-    """Replaces calls of ``requires_grad_`` by views, if that changes no gradient and no result of the program.
+    """Replaces calls of ``requires_grad_`` by views, if that changes no first derivative and no result of the program.
 
-    The call makes a leaf of a value that is computed in the program, or in a checkpoint region. The value does not
-    leave the program, and is neither written nor given a hook afterwards. All results that require grad depend on an
-    input that does.
+    The call makes a leaf of a value that is computed in the program, or in a checkpoint region, and that does not leave
+    the program. What is computed from it is computed by functions of PyTorch alone, since code of the user may ask
+    whether a tensor requires grad, and is differentiated only if it does. All results that require grad depend on an
+    input that does. A program with hooks, or with other changes of autograd's state, stays as it is.
     """
 
     name: ClassVar[str] = "InnerLeaves"
@@ -44,7 +45,7 @@ class InnerLeaves(Pass[Trace]):
     def run(self, trace: Trace, context: PassContext) -> Trace:
         memory = _memory(trace)
         returned = {proxy.storage for proxy in iterate_proxies(trace.output) if _is_tensor(proxy)}
-        if memory is None or not memory.isdisjoint(returned) or not _results_depend_on_inputs(trace):
+        if memory is None or not memory.isdisjoint(returned) or not _is_expressible(trace):
             return trace
         return _without_leaves(trace)
 
@@ -69,7 +70,10 @@ def _memory(trace: Trace) -> frozenset[int] | None:
     memory: set[int] = set()
     for op in trace.symbols:
         if _makes_leaf(op):
-            memory.add(tensor_inputs_of(op)[0].storage)
+            (tensor,) = tensor_inputs_of(op)
+            if tensor.layout is not torch.strided:
+                return None
+            memory.add(tensor.storage)
             continue
         for body in bodies_of(op):
             inner = _memory(body)
@@ -89,14 +93,59 @@ def _is_tensor(value: Proxy) -> TypeGuard[TensorProxy]:
     return isinstance(value, TensorProxy)
 
 
-def _results_depend_on_inputs(trace: Trace) -> bool:
-    """Whether each result that requires grad depends on an input that does."""
-    dependent = {proxy.name for proxy in trace.inputs if _is_tensor(proxy) and proxy.requires_grad}
-    for op in trace.symbols:
-        if not _makes_leaf(op) and any(proxy.name in dependent for proxy in op.inputs()):
-            dependent.update(proxy.name for proxy in tensor_outputs_of(op) if proxy.requires_grad)
+def _is_expressible(trace: Trace) -> bool:
+    """Whether PyTorch's functions alone read what leaves reach, and results that require grad depend on inputs."""
+    given = {proxy.name for proxy in trace.inputs if _is_tensor(proxy) and proxy.requires_grad}
+    reached = _reached(trace, _Reached(given, set()))
     results = [proxy for proxy in iterate_proxies(trace.output) if _is_tensor(proxy)]
-    return all(proxy.name in dependent for proxy in results if proxy.requires_grad)
+    return reached is not None and all(proxy.name in reached.inputs for proxy in results if proxy.requires_grad)
+
+
+@dataclass
+class _Reached:
+    """Names of values that require grad.
+
+    Attributes:
+        inputs: those that depend on an input of the program that requires grad.
+        leaves: those that depend on a leaf of the program.
+    """
+
+    inputs: set[str]
+    leaves: set[str]
+
+
+def _reached(trace: Trace, reached: _Reached) -> _Reached | None:
+    """``reached`` with the values of a trace; None if code of the user reads one that depends on a leaf."""
+    for op in trace.symbols:
+        read = {proxy.name for proxy in op.inputs()}
+        if op.symbol is CHECKPOINT:
+            body, *free = op.args
+            pairs = list(zip(body.inputs, free, strict=True))
+            inner = _Reached(*[{one.name for one, outer in pairs if outer.name in names} for names in _sets(reached)])
+            found = _reached(body, inner)
+            if found is None:
+                return None
+            for one, outer in zip(body.output, op.outputs(), strict=True):
+                for names, of_body in zip(_sets(reached), _sets(found), strict=True):
+                    names.update([outer.name] if one.name in of_body else [])
+            continue
+        if not read.isdisjoint(reached.leaves) and not _is_of_pytorch(op):
+            return None
+        results = [proxy.name for proxy in tensor_outputs_of(op) if proxy.requires_grad]
+        if _makes_leaf(op):
+            reached.leaves.update(results)
+            continue
+        for names in _sets(reached):
+            names.update(results if not read.isdisjoint(names) else ())
+    return reached
+
+
+def _sets(reached: _Reached) -> tuple[set[str], set[str]]:
+    return reached.inputs, reached.leaves
+
+
+def _is_of_pytorch(op: BoundSymbol) -> bool:
+    return is_of_pytorch(op.symbol) and not bodies_of(op) and not programs_of(op.symbol)
 
 
 def _without_leaves(trace: Trace) -> Trace:

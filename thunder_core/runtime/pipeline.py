@@ -6,7 +6,7 @@ A program runs through these tuples, in order:
 |---|---|
 | all | `ACQUIRED` |
 | without a functional form | `AS_RECORDED` |
-| with a functional form | `VALUES`, `FUNCTIONAL`, `EXPLICIT` |
+| with a functional form | `LEAVES`, `FUNCTIONAL`, `EXPLICIT` |
 | ... without gradients | `INFERENCE` |
 | ... with gradients | `DIFFERENTIATION`, `TRAINING` |
 | backward for some of the cotangents or gradients, when a call first needs it | `_late_backward` |
@@ -191,11 +191,11 @@ _FOR_EXECUTORS: Final = (
     Step(RewriteClaims(), when=_has_executors),
     Step(Place.BEFORE_DIFFERENTIATION),
 )
-"""The rewrites of executors, and the transforms before and after them."""
+"""The bodies of checkpoint regions, the rewrites of executors, and the transforms before and after these."""
 
 ACQUIRED: Final = (Step(Place.ACQUIRED),)
 
-VALUES: Final = (Step(InnerLeaves(), when=_makes_leaves),)
+LEAVES: Final = (Step(InnerLeaves(), when=_makes_leaves),)
 
 AS_RECORDED: Final = (
     Step(LeaveAsRecorded()),

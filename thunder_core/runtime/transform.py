@@ -35,8 +35,8 @@ from thunder_core.runtime.pipeline import (
     EXPLICIT,
     FUNCTIONAL,
     INFERENCE,
+    LEAVES,
     TRAINING,
-    VALUES,
     LatePrograms,
     Step,
     run,
@@ -115,7 +115,7 @@ class _Transformation:
 
     def program(self, compilation: Compilation) -> ExecutableProgram:
         recorded = self._run(ACQUIRED, compilation)
-        values = self._run(VALUES, recorded)
+        values = self._run(LEAVES, recorded)
         reason = why_as_recorded(values.trace) if self.recording.raised is None else "it ends with an exception"
         if reason is not None:
             return self._as_recorded(recorded, reason)
