@@ -20,8 +20,8 @@ Each process trains on different batches, with ``tensor`` and ``sequence`` each 
 a step has several of them, and the wrapper communicates gradients after the last one alone. The implementations run one
 after the other in the same processes.
 
-``python -m benchmarks.distributed --simulate 2 --hardware h200`` with the same options predicts these values, as
-``thunder simulate`` does, in one process without GPUs.
+``python -m benchmarks.distributed --simulate 2 --hardware h200`` with the same model, sizes and wrappers predicts time,
+memory and communication of Thunder on GPUs, as ``thunder simulate`` does, in one process without GPUs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--hardware", choices=HARDWARE, default="h200", help="of the prediction (default: h200)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     chosen = parser.parse_args(arguments)
+    if chosen.simulate and chosen.accumulate > 1:
+        parser.error("a step of one batch is simulated, without --accumulate")
+    if chosen.simulate and chosen.simulate % PAIR and not {"hsdp", "tensor", "sequence"}.isdisjoint(chosen.wrapper):
+        parser.error(f"hsdp, tensor and sequence need an even number of processes, not {chosen.simulate}")
     chosen.impl = [name if name == BLOCKS else check(name) for name in chosen.impl]
     if chosen.device == "auto":
         chosen.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -151,7 +156,7 @@ def _predict(chosen: argparse.Namespace) -> None:
     """Print and write the predicted values of each wrapper, without other processes."""
     rows: list[Row] = []
     for wrapper in chosen.wrapper:
-        for workload in options.workloads(chosen, ["training"], "cpu"):
+        for workload in options.workloads(chosen, ["training"], "cuda"):
             found = _prediction(workload, wrapper, chosen)
             rows += _rows(_group(chosen, workload, wrapper, chosen.simulate), {"simulated": found}, {})
     environment = machine.describe(1) | {"device": f"{chosen.simulate} {chosen.hardware}, simulated"}
@@ -165,6 +170,8 @@ def _prediction(workload: Workload, wrapper: str, chosen: argparse.Namespace) ->
     shape = {"data": chosen.simulate // PAIR, "tensor": PAIR} if wrapper in ("tensor", "sequence") else {}
     shape = {"replicate": PAIR, "shard": chosen.simulate // PAIR} if wrapper == "hsdp" else shape
 
+    workload = replace(workload, device="cpu")
+
     def make(mesh: DeviceMesh) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         model = model_of(workload)
         program = _checkpointed(WithLoss(model.module).train(), chosen.checkpoint)
@@ -172,7 +179,10 @@ def _prediction(workload: Workload, wrapper: str, chosen: argparse.Namespace) ->
         return _wrapped(program, wrapper, False, "cpu"), (pair.inputs, pair.targets), pair.more
 
     with torch.autocast("cpu", torch.bfloat16, enabled=wrapper in ("ddp", "none")):
-        found = simulate(make, chosen.simulate, shape, HARDWARE[chosen.hardware], options={"executors": ["inductor"]})
+        found = simulate(
+            make, chosen.simulate, shape, HARDWARE[chosen.hardware],
+            optimizer=chosen.optimizer, options={"executors": ["inductor"]},
+        )  # fmt: skip
     times = found.times
     return {
         "step": times.step * 1e3,

@@ -57,7 +57,8 @@ class OpWriter:
         elif Tag.DETACH in symbol.tags:
             self._check_views(symbol, call.variables[0])
         pure = not (outcome.written or outcome.irremovable or changes_autograd)
-        if pure and outcome.identical and (outcome.results or symbol.target in SETS_REQUIRES_GRAD):
+        returns = outcome.results or symbol.target in SETS_REQUIRES_GRAD  # an assignment returns nothing
+        if pure and outcome.identical and returns:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
         if outcome.reads_sparse:
@@ -114,7 +115,7 @@ class OpWriter:
         return proxies, objects
 
     def _keeps_flag(self, symbol: Symbol, call: CallArguments) -> bool:
-        """Whether the call sets ``requires_grad`` of a tensor to the value that it has."""
+        """Whether the call, whose results are not written yet, sets ``requires_grad`` to the value that it has."""
         pairs = zip(call.variables, call.proxies, strict=True)
         return symbol.target in SETS_REQUIRES_GRAD and all(
             self._tensors.requires_grad(now) == old.requires_grad for now, old in pairs

@@ -132,7 +132,7 @@ class _Values:
 
     Args:
         limit: as `ConstantMasks.limit`.
-        protected: names of values that passes must not change.
+        protected: names of values that passes must not change: masks of these names stay.
         outside: the inputs of a body, by name: the values of the trace around it, and the name there.
     """
 
@@ -157,21 +157,24 @@ class _Values:
 
     def kind(self, name: str) -> bool | None:
         """`_kind` of a mask; None for one that depends on an input, too, or that exceeds the limit."""
-        if name in self._outside:
-            values, outer = self._outside[name]
-            return values.kind(outer)
-        if name not in self._kinds:
-            value = None if name in self._protected else self._value(name)
-            self._kinds[name] = None if value is None else _kind(value)
-        return self._kinds[name]
+        values, name = self._origin(name)
+        if name not in values._kinds:
+            value = None if name in values._protected else values._value(name)
+            values._kinds[name] = None if value is None else _kind(value)
+        return values._kinds[name]
+
+    def _origin(self, name: str) -> tuple[_Values, str]:
+        """The trace that computes a value, and the name there."""
+        values = self
+        while name in values._outside:
+            values, name = values._outside[name]
+        return values, name
 
     def _value(self, name: str) -> torch.Tensor | None:
-        if name in self._outside:
-            values, outer = self._outside[name]
-            return values._value(outer)
-        if name not in self._found:
-            self._found[name] = self._evaluated(name)
-        return self._found[name]
+        values, name = self._origin(name)
+        if name not in values._found:
+            values._found[name] = values._evaluated(name)
+        return values._found[name]
 
     def _evaluated(self, name: str) -> torch.Tensor | None:
         """The value; None if it depends on an input, or if a value on the way exceeds the limit."""

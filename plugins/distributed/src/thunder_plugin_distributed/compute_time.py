@@ -20,8 +20,6 @@ def compute_seconds(
 ) -> float:
     """The time of an op: the sum over the ops of its programs and bodies.
 
-    A collective copies what it reads and returns, for example into a buffer for all parameters of a group.
-
     Args:
         derivatives: backward programs of graphs that autograd recorded, by their names.
     """
@@ -35,7 +33,9 @@ def _run_by(op: BoundSymbol, derivatives: Mapping[str, Trace]) -> Iterator[Bound
     for body in bodies:
         for inner in body.symbols:
             yield from _run_by(inner, {})
-    if not bodies and Tag.WAIT not in op.symbol.tags:
+    if (
+        not bodies and Tag.WAIT not in op.symbol.tags
+    ):  # a collective copies, into a buffer for all parameters of a group
         yield op
 
 

@@ -3,7 +3,9 @@
 The level of an operation is greater than those of all operations it depends on, or equal if both have the same label.
 It is as high as the users of its values allow: so an operation is in the region of its users, and is not computed long
 before. Operations that nothing waits for, such as the matmul that computes the gradient of a weight for an optimizer at
-the end of the program, are computed as early as possible instead: they free what they read.
+the end of the program, are computed as early as possible instead: they free what they read. So is communication whose
+results nothing computes with, such as the reduction of that gradient: else it, and what it needs, could wait for later
+communication in its process group.
 
 Results that nothing else waits for, such as the gradient of a weight, need not be computed as early as possible.
 Operations that only such results need (a *side*) wait for the next region that reads the same memory, if there is one,
@@ -46,9 +48,10 @@ def levels_of(
     for index, earlier in enumerate(before):
         for other in earlier:
             after[other].append(index)
-    ends = _ends(symbols, after, labels)
+    ends = _ends(symbols, after, labels, communication=True)
     levels = _latest(before, step, ends, _earliest(before, step, {}))
-    floors = _floors(symbols, after, labels, levels, ends)
+    # Sizes decide where sides wait. Ranks may have other sizes, and must communicate in the same order in all groups.
+    floors = _floors(symbols, after, labels, levels, _ends(symbols, after, labels, communication=False))
     return _latest(before, step, ends, _earliest(before, step, floors)) if floors else levels
 
 
@@ -95,20 +98,22 @@ def _floors(
     return floors
 
 
-def _ends(symbols: Sequence[BoundSymbol], after: Dependencies, labels: Sequence[int | None]) -> frozenset[int]:
-    """Operations without label that nothing waits for: whose results no others read, or only such.
+def _ends(
+    symbols: Sequence[BoundSymbol], after: Dependencies, labels: Sequence[int | None], *, communication: bool
+) -> frozenset[int]:
+    """Operations without label whose results no others read, or only such operations.
 
-    They have no effects, or they communicate: others that only run after them, in the order of a process group, do not
-    wait for their results.
+    They have no effects, or, with ``communication``, they communicate. Operations that follow communication in the
+    order of its process group, and do not read its results, do not count.
     """
     ends: set[int] = set()
     last: set[int] = set()  # ends, and operations that nothing reads
     for index in range(len(symbols) - 1, -1, -1):
-        effects = symbols[index].effects
-        readers = _reading(symbols, index, after[index]) if effects.channels else after[index]
+        communicates = communication and bool(symbols[index].effects.channels)
+        readers = _reading(symbols, index, after[index]) if communicates else after[index]
         if not readers:
             last.add(index)
-        if labels[index] is None and (effects.pure or effects.channels) and last.issuperset(readers):
+        if labels[index] is None and (communicates or symbols[index].effects.pure) and last.issuperset(readers):
             ends.add(index)
             last.add(index)
     return frozenset(ends)

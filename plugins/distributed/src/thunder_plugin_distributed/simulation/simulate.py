@@ -133,7 +133,8 @@ def simulate(
             tensors that it creates are not initialized. Tensors on the device ``meta`` are then moved to the CPU, not
             initialized either.
         mesh: sizes by name; their product is the number of ranks.
-        optimizer: the optimizer whose states and step are included; "adamw" has two tensors for each parameter.
+        optimizer: the optimizer whose states and step are included; "adamw" has two tensors for each parameter, of its
+            dtype.
         options: for `thunder.jit`.
         curve: whether to predict the steps with less memory, too.
 

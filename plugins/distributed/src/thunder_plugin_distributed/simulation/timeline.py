@@ -17,7 +17,7 @@ class Times:
     """Seconds of one step.
 
     Attributes:
-        compute: of all ops that compute.
+        compute: of all ops that compute, and of the copies that collectives make.
         communication: of the collectives, one after the other.
         exposed: that the program waits for collectives.
         optimizer: of the step of the optimizer.
