@@ -124,6 +124,13 @@ def asked_by_a_function(x: Tensor) -> Any:
     return Asks.apply(TRAINED(x), (x.sin().requires_grad_() * 2).cos())
 
 
+def asked_through_a_view(x: Tensor) -> Any:
+    memory = torch.zeros(2, 4)
+    view = memory[0]
+    memory.add_(x.sin().requires_grad_())
+    return Asks.apply(TRAINED(x)[0], view)
+
+
 def asked_in_a_checkpoint(x: Tensor) -> Any:
     y = x.sin().requires_grad_()
     return checkpoint(lambda x, y: Asks.apply(TRAINED(x), y), x, y * 2, use_reentrant=False)
@@ -163,7 +170,7 @@ DIFFERENTIATED = (
 AS_RECORDED = (
     *(of_all_that_requires_grad, returned, a_part_returned, written, of_an_input, with_a_hook),
     *(differentiated_inside, returned_from_a_checkpoint, read_by_a_function, asked_by_a_function),
-    *(asked_in_a_checkpoint, sparse),
+    *(asked_in_a_checkpoint, asked_through_a_view, sparse),
 )
 
 

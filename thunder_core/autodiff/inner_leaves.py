@@ -132,7 +132,10 @@ def _reached(trace: Trace, reached: _Reached) -> _Reached | None:
         if not read.isdisjoint(reached.leaves) and not _is_of_pytorch(op):
             return None
         results = [proxy.name for proxy in tensor_outputs_of(op) if proxy.requires_grad]
-        if _makes_leaf(op):
+        of_nothing = all(
+            read.isdisjoint(names) for names in _sets(reached)
+        )  # as a view of memory that was written since
+        if of_nothing or _makes_leaf(op):
             reached.leaves.update(results)
             continue
         for names in _sets(reached):
