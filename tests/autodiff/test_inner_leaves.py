@@ -136,6 +136,21 @@ def asked_in_a_checkpoint(x: Tensor) -> Any:
     return checkpoint(lambda x, y: Asks.apply(TRAINED(x), y), x, y * 2, use_reentrant=False)
 
 
+NORM = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.4)).requires_grad_(False)
+
+
+def frozen_statistics(x: Tensor) -> Any:
+    """Backward runs the region again, and updates the statistics."""
+    y = checkpoint(NORM, x.sin().requires_grad_(), use_reentrant=False)
+    return TRAINED(y), NORM[0].running_mean
+
+
+def random_numbers(x: Tensor) -> Any:
+    y = x.sin().requires_grad_()
+    y = checkpoint(lambda y: y * torch.rand(4), y, use_reentrant=False, preserve_rng_state=False)
+    return TRAINED(y)
+
+
 def sparse(x: Tensor) -> Any:
     return torch.sparse.mm(x.to_sparse().requires_grad_(), TRAINED.weight)
 
@@ -170,12 +185,13 @@ DIFFERENTIATED = (
 AS_RECORDED = (
     *(of_all_that_requires_grad, returned, a_part_returned, written, of_an_input, with_a_hook),
     *(differentiated_inside, returned_from_a_checkpoint, read_by_a_function, asked_by_a_function),
-    *(asked_in_a_checkpoint, asked_through_a_view, sparse),
+    *(asked_in_a_checkpoint, asked_through_a_view, sparse, frozen_statistics, random_numbers),
 )
 
 
 def observed(function: Callable[[Tensor], Any]) -> list[Any]:
     TRAINED.zero_grad()
+    NORM[0].reset_running_stats()
     torch.manual_seed(0)
     x = torch.randn(2, 4)
     results = function(x)
@@ -183,10 +199,11 @@ def observed(function: Callable[[Tensor], Any]) -> list[Any]:
     tensors = [result for result in results if isinstance(result, Tensor)]
     if any(tensor.requires_grad for tensor in tensors):
         sum(tensor.sum() for tensor in tensors if tensor.requires_grad).backward()
+    drawn = torch.rand(2)
     leaves = [tensor.grad for tensor in tensors if tensor.is_leaf]
     seen = [tensor.detach().clone() for tensor in (x, *tensors)]
     flags = [(tensor.requires_grad, tensor.is_leaf) for tensor in (x, *tensors)]
-    return [*seen, *leaves, x.grad, TRAINED.weight.grad, TRAINED.bias.grad, flags, results[len(tensors) :]]
+    return [*seen, *leaves, x.grad, TRAINED.weight.grad, TRAINED.bias.grad, drawn, flags, results[len(tensors) :]]
 
 
 def test_as_in_eager() -> None:

@@ -120,6 +120,8 @@ def _reached(trace: Trace, reached: _Reached) -> _Reached | None:
         read = {proxy.name for proxy in op.inputs()}
         if op.symbol is CHECKPOINT:
             body, *free = op.args
+            if not read.isdisjoint(reached.leaves) and _shows_repetition(op):
+                return None
             pairs = list(zip(body.inputs, free, strict=True))
             inner = _Reached(*[{one.name for one, outer in pairs if outer.name in names} for names in _sets(reached)])
             found = _reached(body, inner)
@@ -141,6 +143,15 @@ def _reached(trace: Trace, reached: _Reached) -> _Reached | None:
         for names in _sets(reached):
             names.update(results if not read.isdisjoint(names) else ())
     return reached
+
+
+def _shows_repetition(op: BoundSymbol) -> bool:
+    """Whether a second run of a checkpoint region, which backward needs for the leaf alone, has visible effects."""
+    body: Trace = op.args[0]
+    given = {proxy.storage for proxy in body.inputs if _is_tensor(proxy)}
+    draws = not op.kwargs.get("preserve_rng_state", True) and any(one.effects.random for one in body.symbols)
+    writes = any(proxy.storage in given for one in body.symbols for proxy in tensors_written_by(one))
+    return draws or writes or any(_shows_repetition(one) for one in body.symbols if one.symbol is CHECKPOINT)
 
 
 def _sets(reached: _Reached) -> tuple[set[str], set[str]]:
