@@ -108,8 +108,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if chosen.simulate and chosen.accumulate > 1:
         parser.error("a step of one batch is simulated, without --accumulate")
-    if chosen.simulate and chosen.simulate % PAIR and not {"hsdp", "tensor", "sequence"}.isdisjoint(chosen.wrapper):
-        parser.error(f"hsdp, tensor and sequence need an even number of processes, not {chosen.simulate}")
+    try:
+        for wrapper in chosen.wrapper if chosen.simulate else ():
+            _mesh_sizes(wrapper, chosen.simulate)
+    except ValueError as error:
+        parser.error(str(error))
     chosen.impl = [name if name == BLOCKS else check(name) for name in chosen.impl]
     if chosen.device == "auto":
         chosen.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -166,10 +169,7 @@ def _predict(chosen: argparse.Namespace) -> None:
 
 
 def _prediction(workload: Workload, wrapper: str, chosen: argparse.Namespace) -> dict[str, float]:
-    """The predicted values, in the units of their rows; with the regions of `inductor`, as on a GPU."""
-    shape = {"data": chosen.simulate // PAIR, "tensor": PAIR} if wrapper in ("tensor", "sequence") else {}
-    shape = {"replicate": PAIR, "shard": chosen.simulate // PAIR} if wrapper == "hsdp" else shape
-
+    """The predicted values, in the units of their rows. Executor `inductor` makes the regions, as it does on a GPU."""
     workload = replace(workload, device="cpu")
 
     def make(mesh: DeviceMesh) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -180,7 +180,7 @@ def _prediction(workload: Workload, wrapper: str, chosen: argparse.Namespace) ->
 
     with torch.autocast("cpu", torch.bfloat16, enabled=wrapper in ("ddp", "none")):
         found = simulate(
-            make, chosen.simulate, shape, HARDWARE[chosen.hardware],
+            make, chosen.simulate, _mesh_sizes(wrapper, chosen.simulate), HARDWARE[chosen.hardware],
             optimizer=chosen.optimizer, options={"executors": ["inductor"]},
         )  # fmt: skip
     times = found.times
@@ -289,13 +289,21 @@ def _blocks(program: nn.Module) -> list[nn.Module]:
 
 def _mesh(wrapper: str, device: str) -> DeviceMesh:
     size = dist.get_world_size()
+    sizes = _mesh_sizes(wrapper, size)
+    return init_device_mesh(device, tuple(sizes.values()) or (size,), mesh_dim_names=tuple(sizes) or None)
+
+
+def _mesh_sizes(wrapper: str, size: int) -> dict[str, int]:
+    """The sizes of the mesh of a wrapper by name; none for a mesh of one dimension.
+
+    Raises:
+        ValueError: the number of processes, ``size``, does not fit the wrapper.
+    """
     if wrapper not in ("hsdp", "tensor", "sequence"):
-        return init_device_mesh(device, (size,))
+        return {}
     if size % PAIR:
         raise ValueError(f"{wrapper} needs an even number of processes, not {size}")
-    if wrapper == "hsdp":
-        return init_device_mesh(device, (PAIR, size // PAIR), mesh_dim_names=("replicate", "shard"))
-    return init_device_mesh(device, (size // PAIR, PAIR), mesh_dim_names=("data", "tensor"))
+    return {"replicate": PAIR, "shard": size // PAIR} if wrapper == "hsdp" else {"data": size // PAIR, "tensor": PAIR}
 
 
 def _split(block: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:

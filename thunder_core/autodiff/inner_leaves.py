@@ -1,14 +1,17 @@
-"""Leaves of autograd that a program makes of its own values, by ``requires_grad_``.
+"""Inner leaves: tensors that a program computes and turns into leaves of autograd with ``requires_grad_``.
 
-Libraries do this before checkpoint regions of frozen layers: PyTorch's reentrant regions need an input that requires
-grad. The gradient of such a leaf accumulates in its ``grad``, which nobody reads if the tensor does not leave the
-program. A functional trace can then express the program without the leaf.
+Libraries call it before checkpoint regions of frozen layers, because a reentrant region of PyTorch needs an input that
+requires grad. Backward accumulates the gradient of such a leaf in its ``grad``, which no code can read if the program
+does not return or store the tensor. A functional trace can then express the program without the leaf.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeGuard
+from functools import reduce
+from operator import or_
+from typing import ClassVar, Final, TypeGuard
 
 import torch
 
@@ -24,6 +27,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of, programs_of
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.base import Pass, PassContext
+from thunder_core.passes.checkpoint_regions import with_changed_bodies
 from thunder_core.symbols.checkpointing import CHECKPOINT
 from thunder_core.symbols.opaque import SETS_REQUIRES_GRAD, is_of_pytorch
 from thunder_core.symbols.registry import registry
@@ -45,13 +49,13 @@ class InnerLeaves(Pass[Trace]):
     def run(self, trace: Trace, context: PassContext) -> Trace:
         memory = _memory(trace)
         returned = {proxy.storage for proxy in iterate_proxies(trace.output) if _is_tensor(proxy)}
-        if memory is None or not memory.isdisjoint(returned) or not _is_expressible(trace):
+        if memory is None or not memory.isdisjoint(returned) or not _results_depend_on_inputs(trace):
             return trace
         return _without_leaves(trace)
 
 
 def makes_leaves(trace: Trace) -> bool:
-    """Whether an op of the trace, or of a body, makes a leaf that requires grad of a tensor that does not."""
+    """Whether an op of the trace, or of a body, turns a tensor that does not require grad into a leaf that does."""
     return any(_makes_leaf(op) for program in trace.programs() for op in program.symbols)
 
 
@@ -93,69 +97,55 @@ def _is_tensor(value: Proxy) -> TypeGuard[TensorProxy]:
     return isinstance(value, TensorProxy)
 
 
-def _is_expressible(trace: Trace) -> bool:
-    """Whether PyTorch's functions alone read what leaves reach, and results that require grad depend on inputs."""
-    given = {proxy.name for proxy in trace.inputs if _is_tensor(proxy) and proxy.requires_grad}
-    reached = _reached(trace, _Reached(given, set()))
-    results = [proxy for proxy in iterate_proxies(trace.output) if _is_tensor(proxy)]
-    return reached is not None and all(proxy.name in reached.inputs for proxy in results if proxy.requires_grad)
+class _Source(enum.Flag):
+    """What the gradient of a value that requires grad would reach: inputs of the program, leaves that it makes."""
+
+    INPUT = enum.auto()
+    LEAF = enum.auto()
 
 
-@dataclass
-class _Reached:
-    """Names of values that require grad.
+_NONE: Final = _Source(0)
 
-    Attributes:
-        inputs: those that depend on an input of the program that requires grad.
-        leaves: those that depend on a leaf of the program.
+
+def _results_depend_on_inputs(trace: Trace) -> bool:
+    """Whether results that require grad depend on an input that does; False if `_sources` gives none."""
+    inputs = {proxy.name: _Source.INPUT for proxy in trace.inputs if _is_tensor(proxy) and proxy.requires_grad}
+    sources = _sources(trace, inputs)
+    if sources is None:
+        return False
+    results = [proxy for proxy in iterate_proxies(trace.output) if _is_tensor(proxy) and proxy.requires_grad]
+    return all(_Source.INPUT in sources.get(proxy.name, _NONE) for proxy in results)
+
+
+def _sources(trace: Trace, inputs: dict[str, _Source]) -> dict[str, _Source] | None:
+    """The sources of the values that require grad, by name.
+
+    None if code of the user reads a value that depends on a leaf, or if a checkpoint region that reads one has effects
+    when backward runs it again.
     """
-
-    inputs: set[str]
-    leaves: set[str]
-
-
-def _reached(trace: Trace, reached: _Reached) -> _Reached | None:
-    """``reached`` with the values of a trace; None if code of the user reads one that depends on a leaf."""
+    sources = dict(inputs)
     for op in trace.symbols:
-        read = {proxy.name for proxy in op.inputs()}
+        read = reduce(or_, [sources.get(proxy.name, _NONE) for proxy in op.inputs()], _NONE)
         if op.symbol is CHECKPOINT:
             body, *free = op.args
-            if not read.isdisjoint(reached.leaves) and _shows_repetition(op):
+            pairs = zip(body.inputs, free, strict=True)
+            inner = _sources(body, {one.name: sources[outer.name] for one, outer in pairs if outer.name in sources})
+            if inner is None or (_Source.LEAF in read and _has_effects_again(op)):
                 return None
-            pairs = list(zip(body.inputs, free, strict=True))
-            inner = _Reached(*[{one.name for one, outer in pairs if outer.name in names} for names in _sets(reached)])
-            found = _reached(body, inner)
-            if found is None:
-                return None
-            for one, outer in zip(body.output, op.outputs(), strict=True):
-                for names, of_body in zip(_sets(reached), _sets(found), strict=True):
-                    names.update([outer.name] if one.name in of_body else [])
+            results = zip(body.output, op.outputs(), strict=True)
+            sources |= {outer.name: inner[one.name] for one, outer in results if one.name in inner}
             continue
-        if not read.isdisjoint(reached.leaves) and not _is_of_pytorch(op):
+        if _Source.LEAF in read and not _is_of_pytorch(op):
             return None
-        results = [proxy.name for proxy in tensor_outputs_of(op) if proxy.requires_grad]
-        of_nothing = all(
-            read.isdisjoint(names) for names in _sets(reached)
-        )  # as a view of memory that was written since
-        if of_nothing or _makes_leaf(op):
-            reached.leaves.update(results)
-            continue
-        for names in _sets(reached):
-            names.update(results if not read.isdisjoint(names) else ())
-    return reached
+        # A leaf depends on nothing, nor does a view of memory that was written since (`REBASED`), as far as ops tell.
+        sources |= {proxy.name: read or _Source.LEAF for proxy in tensor_outputs_of(op) if proxy.requires_grad}
+    return sources
 
 
-def _shows_repetition(op: BoundSymbol) -> bool:
-    """Whether a second run of a checkpoint region, which backward needs for the leaf alone, has visible effects."""
-    body: Trace = op.args[0]
-    given = {proxy.storage for proxy in body.inputs if _is_tensor(proxy)}
-    draws = not op.kwargs.get("preserve_rng_state", True) and any(one.effects.random for one in body.symbols)
-    writes = any(proxy.storage in given for one in body.symbols for proxy in tensors_written_by(one))
-    return draws or writes or any(_shows_repetition(one) for one in body.symbols if one.symbol is CHECKPOINT)
-
-
-def _sets(reached: _Reached) -> tuple[set[str], set[str]]:
-    return reached.inputs, reached.leaves
+def _has_effects_again(op: BoundSymbol) -> bool:
+    """Whether a second run of a checkpoint region writes outside of it, or advances a random number generator."""
+    preserves = op.kwargs.get("preserve_rng_state", True)
+    return bool(op.effects.mutates) or (op.effects.random and not preserves)
 
 
 def _is_of_pytorch(op: BoundSymbol) -> bool:
@@ -163,14 +153,20 @@ def _is_of_pytorch(op: BoundSymbol) -> bool:
 
 
 def _without_leaves(trace: Trace) -> Trace:
-    def changed(op: BoundSymbol) -> BoundSymbol:
-        if _makes_leaf(op):
-            (tensor,), (result,) = tensor_inputs_of(op), tensor_outputs_of(op)
-            view_as = registry.symbol_of(torch.Tensor.view_as)
-            return replace(op, symbol=view_as, args=(tensor, tensor), kwargs={}, output=result, effects=PURE)
-        if op.symbol is not CHECKPOINT or not makes_leaves(op.args[0]):
-            return op
-        body, *free = op.args
-        return replace(op, args=(_without_leaves(body), *free))
+    """The trace and its checkpoint regions, with a view in place of each call that makes a leaf."""
+    trace = with_changed_bodies(trace, lambda op: _without_leaves(op.args[0]))
+    if not any(map(_makes_leaf, trace.symbols)):
+        return trace
+    return trace.with_symbols([_view(op) if _makes_leaf(op) else op for op in trace.symbols], InnerLeaves.name)
 
-    return trace.with_symbols([changed(op) for op in trace.symbols], InnerLeaves.name)
+
+def _view(op: BoundSymbol) -> BoundSymbol:
+    (tensor,), (result,) = tensor_inputs_of(op), tensor_outputs_of(op)
+    view_as = registry.symbol_of(torch.Tensor.view_as)
+    return replace(op, symbol=view_as, args=(tensor, tensor), kwargs={}, output=result, effects=PURE)
+
+
+def replaces_leaf(op: BoundSymbol) -> bool:
+    """Whether an op is a view that `InnerLeaves` put in place of a call."""
+    made = any(proxy.requires_grad for proxy in tensor_outputs_of(op))
+    return made and op.is_view() and not any(proxy.requires_grad for proxy in tensor_inputs_of(op))

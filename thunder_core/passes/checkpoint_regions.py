@@ -35,7 +35,7 @@ def _with_functional_bodies(trace: Trace) -> Trace:
         body = _functional_body(op)
         return op.args[0] if body is None else _with_functional_bodies(body)
 
-    return _with_changed_bodies(trace, functional)
+    return with_changed_bodies(trace, functional)
 
 
 def _functional_body(op: BoundSymbol) -> Trace | None:
@@ -64,10 +64,12 @@ def in_checkpoints(trace: Trace, change: Callable[[Trace, Sequence[Proxy]], Trac
         body: Trace = op.args[0]
         return change(body, op.args[1:]) if body.stage is Stage.FUNCTIONAL else body
 
-    return _with_changed_bodies(trace, changed)
+    return with_changed_bodies(trace, changed)
 
 
-def _with_changed_bodies(trace: Trace, changed_body: Callable[[BoundSymbol], Trace]) -> Trace:
+def with_changed_bodies(trace: Trace, changed_body: Callable[[BoundSymbol], Trace]) -> Trace:
+    """The trace with the bodies that ``changed_body`` returns for its checkpoint regions; itself if none changes."""
+
     def changed(op: BoundSymbol) -> BoundSymbol:
         if op.symbol is not CHECKPOINT:
             return op

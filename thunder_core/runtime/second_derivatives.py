@@ -12,10 +12,11 @@ from weakref import ReferenceType, ref
 import torch
 import torch.nn.functional as F
 
+from thunder_core.autodiff.inner_leaves import replaces_leaf
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.tensor_hooks import without_hooks_on_inputs
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -145,7 +146,7 @@ class SecondDerivatives:
                         location=bound.location,
                         advice=(_IN_EAGER,),
                     )
-                if _replaces_leaf(bound):
+                if replaces_leaf(bound):
                     raise UnsupportedError(
                         "the program calls requires_grad_ of its own value, which second derivatives may depend on",
                         location=bound.location,
@@ -184,12 +185,6 @@ def _versions(tensors: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
         return tuple(map(_version, tensors))
     except RuntimeError:  # an inference tensor has none; a check of each tensor would cost more
         return tuple([None if tensor.is_inference() else version_of(tensor) for tensor in tensors])
-
-
-def _replaces_leaf(bound: BoundSymbol) -> bool:
-    """Whether the op is one of those by which `InnerLeaves` replaces ``requires_grad_``."""
-    made = any(proxy.requires_grad for proxy in tensor_outputs_of(bound))
-    return made and bound.is_view() and not any(proxy.requires_grad for proxy in tensor_inputs_of(bound))
 
 
 def _not_repeatable(called: str, location: SourceLocation | None = None) -> UnsupportedError:

@@ -51,14 +51,15 @@ class OpWriter:
         """
         if context.autocast:
             self._trace.ops += self._trace.autocast_regions.before_op(user_location())
-        changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags and not self._keeps_flag(symbol, call)
+        changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags
+        if symbol.target in SETS_REQUIRES_GRAD and not self._with_other_flag(call):
+            changes_autograd = False  # the tensor had the value before
         if not changes_autograd:
             self._check_numbers(symbol, outcome)
         elif Tag.DETACH in symbol.tags:
             self._check_views(symbol, call.variables[0])
         pure = not (outcome.written or outcome.irremovable or changes_autograd)
-        returns = outcome.results or symbol.target in SETS_REQUIRES_GRAD  # an assignment returns nothing
-        if pure and outcome.identical and returns:
+        if pure and outcome.identical and outcome.results:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
         if outcome.reads_sparse:
@@ -80,10 +81,7 @@ class OpWriter:
         stored = self._trace.relative_context(context)
         self._trace.ops.append(BoundSymbol(symbol, call.args, call.kwargs, output, effects, stored, location))
         if outcome.written or changes_autograd:
-            pairs = zip(call.variables, call.proxies, strict=True)
-            self.follow_history(
-                {old.storage for now, old in pairs if self._tensors.requires_grad(now) != old.requires_grad}
-            )
+            self.follow_history({old.storage for old in self._with_other_flag(call)})
         return _filled(outcome.structure, objects, traced_size)
 
     def _results(
@@ -114,12 +112,10 @@ class OpWriter:
             proxies.append(variable.proxy)
         return proxies, objects
 
-    def _keeps_flag(self, symbol: Symbol, call: CallArguments) -> bool:
-        """Whether the call, whose results are not written yet, sets ``requires_grad`` to the value that it has."""
+    def _with_other_flag(self, call: CallArguments) -> list[TensorProxy]:
+        """The arguments, as they were before the call, whose ``requires_grad`` it changed."""
         pairs = zip(call.variables, call.proxies, strict=True)
-        return symbol.target in SETS_REQUIRES_GRAD and all(
-            self._tensors.requires_grad(now) == old.requires_grad for now, old in pairs
-        )
+        return [old for now, old in pairs if self._tensors.requires_grad(now) != old.requires_grad]
 
     def _arguments(self, symbol: Symbol, call: CallArguments, outcome: Outcome, fakes: Sequence[Any]) -> Any:
         """The result of a call without effects that returns its arguments, as ``contiguous()`` may."""

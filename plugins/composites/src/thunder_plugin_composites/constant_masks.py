@@ -128,12 +128,14 @@ def _call(op: BoundSymbol) -> AttentionCall | None:
 
 
 class _Values:
-    """The values of a trace that depend on no input of the program, evaluated when they are asked for.
+    """Evaluates masks of a trace that depend on no input of the program, and the tensors that they are computed from.
+
+    Each tensor is evaluated at most once, when `kind` first needs it.
 
     Args:
         limit: as `ConstantMasks.limit`.
         protected: names of values that passes must not change: masks of these names stay.
-        outside: the inputs of a body, by name: the values of the trace around it, and the name there.
+        outside: for each input of a body, by name, the `_Values` of the trace around it, and the name there.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class _Values:
         self._found: dict[str, torch.Tensor | None] = {}
 
     def inside(self, body: Trace, free: Sequence[Proxy]) -> _Values:
-        """Those of a body that reads the values ``free`` of this trace."""
+        """The same for the body of a checkpoint region that reads the tensors ``free`` of this trace."""
         outside = {inner.name: (self, outer.name) for inner, outer in zip(body.inputs, free, strict=True)}
         return _Values(body, self._limit, self._protected, outside)
 

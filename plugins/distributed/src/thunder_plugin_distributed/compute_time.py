@@ -33,9 +33,8 @@ def _run_by(op: BoundSymbol, derivatives: Mapping[str, Trace]) -> Iterator[Bound
     for body in bodies:
         for inner in body.symbols:
             yield from _run_by(inner, {})
-    if (
-        not bodies and Tag.WAIT not in op.symbol.tags
-    ):  # a collective copies, into a buffer for all parameters of a group
+    # A collective copies what it reads and returns, for example into a buffer for all parameters of a group.
+    if not bodies and Tag.WAIT not in op.symbol.tags:
         yield op
 
 

@@ -3,9 +3,9 @@
 The level of an operation is greater than those of all operations it depends on, or equal if both have the same label.
 It is as high as the users of its values allow: so an operation is in the region of its users, and is not computed long
 before. Operations that nothing waits for, such as the matmul that computes the gradient of a weight for an optimizer at
-the end of the program, are computed as early as possible instead: they free what they read. So is communication whose
-results nothing computes with, such as the reduction of that gradient: else it, and what it needs, could wait for later
-communication in its process group.
+the end of the program, are computed as early as possible instead: they free what they read. Communication whose results
+no operation reads, such as the reduction of that gradient, starts as early as possible, too: otherwise it, and the
+values that it needs, could wait for later communication of its process group.
 
 Results that nothing else waits for, such as the gradient of a weight, need not be computed as early as possible.
 Operations that only such results need (a *side*) wait for the next region that reads the same memory, if there is one,
